@@ -19,8 +19,8 @@ def make_app(settings: ApiSettings, routes: Routes) -> App:
     paths = Paths()
     app: App = falcon.App(middleware=[Intake(settings, PolicyRules(settings.policy_files)), paths])
     app.req_options.strip_url_path_trailing_slash = True
-    faults.install(app)
+    faults.install_handlers(app)
     routes.add_all(app, paths)
-    app.add_sink(not_served.unrouted, "/v2.1/")
-    app.add_sink(not_served.unrouted, "/network/")
+    app.add_sink(not_served.refuse_unrouted, "/v2.1/")
+    app.add_sink(not_served.refuse_unrouted, "/network/")
     return app

@@ -23,7 +23,7 @@ class ConsoleUrls(Object, frozen=True, kw_only=True):
 
 
 class ProxySettings(Object, frozen=True, kw_only=True):
-    """What the proxy does. ``urls``: for the schemes that pages may have."""
+    """What the proxy does. ``read_urls``: for the schemes that pages may have."""
 
     host: str = "127.0.0.1"
     port: int = 6083
@@ -75,22 +75,22 @@ def list_opts() -> list[tuple[str, list[cfg.Opt]]]:
     return [(GROUP, [*URLS, *PROXY])]
 
 
-def urls(conf: cfg.ConfigOpts) -> ConsoleUrls:
+def read_urls(conf: cfg.ConfigOpts) -> ConsoleUrls:
     """Those options. Registers them if necessary. Raises Misconfigured."""
     conf.register_opts(URLS, group=GROUP)
-    read = ConsoleUrls(**_values(conf, URLS))
+    read = ConsoleUrls(**_option_values(conf, URLS))
     check_url("serial_url", read.serial_url, "ws", "wss")
     check_url("novnc_url", read.novnc_url, "http", "https")
     return read
 
 
-def proxy(conf: cfg.ConfigOpts) -> ProxySettings:
+def read_proxy_settings(conf: cfg.ConfigOpts) -> ProxySettings:
     """All options. Registers them if necessary. Raises Misconfigured."""
     conf.register_opts(PROXY, group=GROUP)
-    values = _values(conf, PROXY)
+    values = _option_values(conf, PROXY)
     if values["key"] and not values["cert"]:
         raise errors.Misconfigured(f"[{GROUP}] key: it is of no use without cert")
-    return ProxySettings(**values | {"allowed_origins": tuple(values["allowed_origins"])}, urls=urls(conf))
+    return ProxySettings(**values | {"allowed_origins": tuple(values["allowed_origins"])}, urls=read_urls(conf))
 
 
 def check_url(option: str, url: str, *schemes: str) -> None:
@@ -104,5 +104,5 @@ def check_url(option: str, url: str, *schemes: str) -> None:
         raise errors.Misconfigured(f"[{GROUP}] {option}: {url[:80]!r} is no URL that begins with {' or '.join(schemes)}://")
 
 
-def _values(conf: cfg.ConfigOpts, options: tuple[cfg.Opt, ...]) -> dict[str, Any]:
+def _option_values(conf: cfg.ConfigOpts, options: tuple[cfg.Opt, ...]) -> dict[str, Any]:
     return {option.dest: conf[GROUP][option.dest] for option in options}

@@ -14,7 +14,7 @@ from typing import Any
 from waitress import wasyncore
 
 from api.app import App, make_app
-from api.http.http_server import BACKLOG, ConnectionLimits, HttpServer, networks
+from api.http.http_server import BACKLOG, ConnectionLimits, HttpServer, parse_networks
 from api.http.keystone import Application
 from api.lookup.guest_asker import GuestAsker
 from api.lookup.scheduler_queries import SchedulerAsker
@@ -82,7 +82,7 @@ class ApiService:
         self._ended = False
         self._sockets: dict[int, Any] = {}
         self._server: HttpServer | None = None
-        self._thread = threading.Thread(target=self._serve, name="api", daemon=True)
+        self._thread = threading.Thread(target=self._serve_loop, name="api", daemon=True)
         self._room = health.HealthCheck("the image store", lambda: room.trouble_of(settings.images_folder))
         self._port = settings.port
         self._under_way = health.UnderWay()
@@ -94,16 +94,18 @@ class ApiService:
         """Its name in health reports."""
         return "API"
 
-    def trouble(self) -> str:
+    def find_trouble(self) -> str:
         """Why requests are not answered; empty if they are."""
         server = self._server
-        stuck = self._under_way.trouble("request") or (server.trouble(self._begun_at, health.ANSWER_TIMEOUT_S) if server else "")
+        stuck = self._under_way.describe_trouble("request") or (
+            server.describe_overload(self._begun_at, health.ANSWER_TIMEOUT_S) if server else ""
+        )
         if stuck or self._ended or time.monotonic() < self._turned_at + health.ANSWER_TIMEOUT_S:
             return stuck
         return f"the HTTP loop has not run for {time.monotonic() - self._turned_at:.0f} s"
 
     @property
-    def port(self) -> int:
+    def listen_port(self) -> int:
         """The port it listens on, once started."""
         return self._port
 
@@ -112,32 +114,32 @@ class ApiService:
         without authentication.
         """
         logging.getLogger("waitress.queue").setLevel(logging.ERROR)  # it warns about every request that waits for a thread
-        listener = self._listener or bind(self._settings)
+        listener = self._listener or bind_socket(self._settings)
         listener.listen(BACKLOG)  # only now: a client should be refused rather than wait for a service that has not started
         self._port = listener.getsockname()[1]
-        self._server = HttpServer(self._answer, self._sockets, listener, limits_of(self._settings))
+        self._server = HttpServer(self._handle_request, self._sockets, listener, limits_of(self._settings))
         self._turned_at = time.monotonic()
         self._thread.start()
-        health.BOARD.watch(self)
+        health.BOARD.watch_part(self)
         if self._settings.images_folder:
-            health.BOARD.watch(self._room)
+            health.BOARD.watch_part(self._room)
         LOG.info("API listens on %s port %d", self._settings.host, self._port)
 
-    def reload(self, settings: ApiSettings) -> None:
+    def reload_settings(self, settings: ApiSettings) -> None:
         """Use ``settings`` for new requests; requests under way keep the old ones. The address and port stay the same."""
         self._app = self._guard(self._build(settings))
 
-    def _answer(self, environ: dict[str, Any], start_response: Any) -> Any:
+    def _handle_request(self, environ: dict[str, Any], start_response: Any) -> Any:
         self._begun_at = time.monotonic()
-        with self._under_way.piece():
+        with self._under_way.track_piece():
             return self._app(environ, start_response)
 
     def stop(self) -> None:
         """Accept no more connections, answer the requests under way, and end."""
         if self._server is None:
             return
-        health.BOARD.forget(self)
-        health.BOARD.forget(self._room)
+        health.BOARD.forget_part(self)
+        health.BOARD.forget_part(self._room)
         with self._ending:
             self._stopping = True
             if not self._ended:  # otherwise the trigger is closed, and its descriptor may be reused
@@ -145,13 +147,13 @@ class ApiService:
         self._thread.join()
         self._server = None
 
-    def _serve(self) -> None:
+    def _serve_loop(self) -> None:
         server = self._server
         assert server is not None  # noqa: S101 - start() sets it before it starts this thread
         while not self._stopping:
             wasyncore.loop(timeout=LOOP_TIMEOUT_S, use_poll=True, map=self._sockets, count=1)
             self._turned_at = time.monotonic()
-            server.look(self._turned_at)
+            server.record_load(self._turned_at)
         server.accepting = False
         server.task_dispatcher.shutdown()
         for _ in range(DRAIN_ROUNDS):
@@ -165,7 +167,7 @@ class ApiService:
 
 def limits_of(settings: ApiSettings) -> ConnectionLimits:
     """The limits of the HTTP server. Raises Misconfigured."""
-    networks(settings.trusted_proxies)
+    parse_networks(settings.trusted_proxies)
     return ConnectionLimits(
         threads=settings.threads,
         max_connections=settings.max_connections,
@@ -174,7 +176,7 @@ def limits_of(settings: ApiSettings) -> ConnectionLimits:
     )
 
 
-def bind(settings: ApiSettings) -> socket.socket:
+def bind_socket(settings: ApiSettings) -> socket.socket:
     """A socket bound as ``settings`` say. Raises Misconfigured if the address is in use, or if other machines can reach it
     without authentication.
     """

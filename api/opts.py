@@ -286,7 +286,7 @@ def list_opts() -> list[tuple[str, list[cfg.Opt]]]:
     return [(GROUP, [WORKERS, *OPTIONS]), (QUOTA_GROUP, [*QUOTAS, *USER_QUOTAS]), (POLICY_GROUP, list(POLICY))]
 
 
-def settings(conf: cfg.ConfigOpts) -> ApiSettings:
+def read_settings(conf: cfg.ConfigOpts) -> ApiSettings:
     """The options as a frozen record. Registers them if necessary."""
     conf.register_opts(OPTIONS, group=GROUP)
     conf.register_opts(USER_QUOTAS, group=QUOTA_GROUP)
@@ -305,8 +305,8 @@ def settings(conf: cfg.ConfigOpts) -> ApiSettings:
         "quota": default_limits(conf),
         **{option.dest: conf[QUOTA_GROUP][option.dest] for option in USER_QUOTAS},
         "policy_files": policy_files(conf),
-        "images_folder": images_opts.folder(conf),
-        "consoles": console_opts.urls(conf),
+        "images_folder": images_opts.read_folder(conf),
+        "consoles": console_opts.read_urls(conf),
     }
     return ApiSettings(**values | more)
 
@@ -331,11 +331,11 @@ def policy_files(conf: cfg.ConfigOpts) -> tuple[str, ...]:
     file = conf.find_file(group.policy_file)
     if file is None and is_given(conf, "policy_file"):
         raise errors.Misconfigured(f"[{POLICY_GROUP}] policy_file: {group.policy_file} cannot be found")
-    folders = [found for name in group.policy_dirs if (found := conf.find_file(name)) is not None]
+    folders = [location for name in group.policy_dirs if (location := conf.find_file(name)) is not None]
     return (*([file] if file else []), *(str(path) for folder in folders for path in sorted(Path(folder).glob("*.yaml"))))
 
 
 def is_given(conf: cfg.ConfigOpts, option: str) -> bool:
     """Whether a file or the environment sets this option of [oslo_policy]."""
-    found = conf.get_location(option, POLICY_GROUP)
-    return found is not None and found.location.is_user_controlled
+    origin = conf.get_location(option, POLICY_GROUP)
+    return origin is not None and origin.location.is_user_controlled

@@ -32,7 +32,7 @@ from api.legacy.server_leftovers import ServerPassword, VolumeAttachments
 from api.legacy.server_security_groups import ServerSecurityGroups
 from api.lookup.boot_secrets import BootSecretsPolicy
 from api.lookup.catalog import Catalog
-from api.lookup.doorbell import Bell, Doorbell
+from api.lookup.doorbell import WakeupSender, WakeupTarget
 from api.lookup.guest_asker import GuestAsker
 from api.lookup.hosts import HostWatch
 from api.lookup.image_needs import ImageNeeds
@@ -92,7 +92,7 @@ class Routes:
         database: ApiDatabase,
         registry: CellRegistry,
         ledger: Ledger,
-        bell: Bell,
+        bell: WakeupTarget,
         guests: GuestAsker,
         vault: Vault,
         schedulers: SchedulerAsker,
@@ -110,7 +110,7 @@ class Routes:
         self._silences = Silences(registry)
         self._finder = Finder(settings, database, registry)
         self._edits = ServerEdits(database, settings.unique_server_names)
-        self._doorbell = Doorbell(bell)
+        self._doorbell = WakeupSender(bell)
         self._boot_secrets = BootSecretsPolicy(settings, vault)
         self._store = open_store(settings.images_folder)
         self._needs = ImageNeeds(self._store, database)
@@ -124,7 +124,7 @@ class Routes:
     def add_all(self, app: falcon.App[falcon.Request, falcon.Response], paths: Paths) -> None:
         """``paths`` adds the routes to ``app``, and knows them afterwards."""
         self._paths = paths
-        self._add = partial(paths.add, app)
+        self._add = partial(paths.add_route, app)
         self._add_versions()
         self._add_networks()
         self._add_images()
@@ -258,20 +258,22 @@ class Routes:
     def _add_actions(self) -> None:
         """Actions on servers, consoles, and extensions, which follow from what is served."""
         remote_consoles = RemoteConsoles(self._settings, self._database, self._guests)
-        console_actions = (*ConsoleActions(self._guests).actions(), *remote_consoles.actions())
+        console_actions = (*ConsoleActions(self._guests).server_actions(), *remote_consoles.server_actions())
         operation_actions = OperationActions(
             self._operations, self._finder, self._watch, self._boot_secrets, self._needs, self._schedulers
-        ).actions()
-        image_actions = ImageActions(self._operations, self._finder, self._store).actions()
+        ).server_actions()
+        image_actions = ImageActions(self._operations, self._finder, self._store).server_actions()
         security_groups = ServerSecurityGroups(self._finder)
-        own_actions = (*Locks(self._edits).actions(), *NetworkInfo(self._finder).actions())
-        every = (*own_actions, *operation_actions, *image_actions, *console_actions, *security_groups.actions())
+        own_actions = (*Locks(self._edits).server_actions(), *NetworkInfo(self._finder).server_actions())
+        every = (*own_actions, *operation_actions, *image_actions, *console_actions, *security_groups.server_actions())
         server_actions = ServerActions(self._settings, every)
         self._add("/v2.1/servers/{server_id}/action", server_actions, post=may.ACT)
         self._add("/v2.1/servers/{server_id}/remote-consoles", remote_consoles, post=may.REMOTE_CONSOLES)
         self._add("/v2.1/os-console-auth-tokens/{token}", ConsoleAuthTokens(self._database), get=may.CONSOLE_TOKENS)
         self._add("/v2.1/servers/{server_id}/os-security-groups", security_groups, get=may.SECURITY_GROUP_LIST)
-        extensions = Extensions(lambda wanted: wanted.removeprefix("action ") in server_actions.names or self._paths.serves(wanted))
+        extensions = Extensions(
+            lambda operation: operation.removeprefix("action ") in server_actions.action_names or self._paths.is_served(operation)
+        )
         self._add("/v2.1/extensions", extensions, get=may.EXTENSIONS)
         self._add("/v2.1/extensions/{alias}", extensions, "one", get=may.EXTENSIONS)
 

@@ -23,7 +23,7 @@ class LibvirtCalls:
         self.seconds: defaultdict[str, float] = defaultdict(float)
         self.processes = 0
         self._lock = threading.Lock()
-        self._libvirt = binding.load()
+        self._libvirt = binding.load_libvirt()
         self._module = self._libvirt.libvirtmod
         sys.addaudithook(self._hear)
 

@@ -100,15 +100,15 @@ def topology(racks: int) -> Iterator[Count]:
     last = fleet.aggregates[-1]
     new = next(node.host for node in fleet.nodes if node.host not in last.hosts)
     wider = Aggregate(id=last.id, name=last.name, hosts=(*last.hosts, new), metadata=last.metadata)
-    before = fleet.table.changes
+    before = fleet.table.change_count
     fleet.table.set_topology(fleet.mappings, fleet.homes, fleet.zones, [*fleet.aggregates[:-1], wider])
-    yield Count(f"one more host in an aggregate, {told}", fleet.table.changes - before, 2, "rows touched")
+    yield Count(f"one more host in an aggregate, {told}", fleet.table.change_count - before, 2, "rows touched")
     after = passes(fleet, lambda: decide(fleet, driver, spec_of(fleet, flavor=fleet.small), []))
     yield Count("the next decision", after, 0.1)
-    before = fleet.table.changes
+    before = fleet.table.change_count
     homes = fleet.homes | {"new": fleet.cells[0]}
     fleet.table.set_topology(fleet.mappings, homes, fleet.zones, [*fleet.aggregates[:-1], wider])
-    yield Count(f"one more host mapping, {told}", fleet.table.changes - before, 0, "rows touched")
+    yield Count(f"one more host mapping, {told}", fleet.table.change_count - before, 0, "rows touched")
     newcomer = msgspec.structs.replace(fleet.nodes[0], host="new", node="new")
     fleet.table.set_nodes(fleet.cells[0], [newcomer])
     row = msgspec.structs.replace(fleet.ledger[1], id=HOSTS + 1, host="new", node="new", cell_uuid=fleet.cells[0])
@@ -119,20 +119,20 @@ def topology(racks: int) -> Iterator[Count]:
 
 def heartbeats(cells: int) -> Iterator[Count]:
     fleet = Fleet(HOSTS, cells)
-    before = fleet.table.changes
+    before = fleet.table.change_count
     for cell in fleet.cells:
         fleet.hear(cell)
-    yield Count(f"a heartbeat of each host, {cells} cells", fleet.table.changes - before, 0, "rows touched")
+    yield Count(f"a heartbeat of each host, {cells} cells", fleet.table.change_count - before, 0, "rows touched")
 
 
 def reading() -> Iterator[Count]:
     with tempfile.TemporaryDirectory() as folder:
         database = cell_database(Path(folder))
         beats = [services.Beat(host=f"host-{n:06}", binary=AGENT_BINARY) for n in range(HOSTS)]
-        database.write(services.heartbeats, beats)
+        database.write(services.record_heartbeats, beats)
         database.write(lambda tx: tx.execute(tables.services.update().values(last_seen=0.0)))
-        database.write(services.heartbeats, beats[: HOSTS // 10])
-        yield Count("heartbeats read", len(database.read(services.signs, AGENT_BINARY, 60.0).hosts), HOSTS // 10, "rows")
+        database.write(services.record_heartbeats, beats[: HOSTS // 10])
+        yield Count("heartbeats read", len(database.read(services.read_signs, AGENT_BINARY, 60.0).hosts), HOSTS // 10, "rows")
 
 
 def groups() -> Iterator[Count]:
@@ -199,7 +199,7 @@ def cells() -> Iterator[Count]:
         batch = passes(fleet, partial(decide, fleet, driver, spec_of(fleet, BATCH, flavor=fleet.small), []))
         yield Count(f"batch of {BATCH}, {MANY_CELLS} cells, {name}", batch, limit)
     decision = decide(fleet, driver, spec_of(fleet), [])[2].decision
-    yield Count(f"record of a decision, {MANY_CELLS} cells", len(stored.dump(decision)), 3150, "bytes")
+    yield Count(f"record of a decision, {MANY_CELLS} cells", len(stored.dump_value(decision)), 3150, "bytes")
 
 
 def refusals(refuse: Callable[[Fleet, SchedulerDriver, RequestSpec], None]) -> Iterator[Count]:

@@ -75,7 +75,7 @@ class Meter:
         if not (isinstance(broker, RabbitMQ) and isinstance(database, MariaDB)):
             raise errors.Misconfigured("What is counted is known of one RabbitMQ and one MariaDB only")
         self._broker = broker
-        url = sa.make_url(database.url)
+        url = sa.make_url(database.admin_url)
         self._connection = pymysql.connect(
             host=url.host, port=url.port or 0, user=url.username, password=str(url.password), autocommit=True
         )
@@ -131,9 +131,11 @@ class Meter:
         }
 
     def _processes(self) -> Iterator[tuple[str, psutil.Process]]:
-        members = {member.name: str(member.role) for member in self._region.notes.shape.members()}
-        groups: list[tuple[str, Iterable[int]]] = [(server.NAME, server.leftovers()) for server in self._region.backing.servers]
-        groups += [(members[name], pids) for name, pids in self._region.table.alive().items()]
+        members = {member.name: str(member.role) for member in self._region.notes.shape.list_members()}
+        groups: list[tuple[str, Iterable[int]]] = [
+            (server.NAME, server.leftover_processes()) for server in self._region.backing.servers
+        ]
+        groups += [(members[name], pids) for name, pids in self._region.table.pids_by_member().items()]
         for role, pids in groups:
             for pid in pids:
                 try:
@@ -151,7 +153,7 @@ class Meter:
         return dict(found)
 
     def _eval(self, expression: str) -> str:
-        return self._broker.ctl("eval", expression)
+        return self._broker.run_ctl("eval", expression)
 
 
 def kind(queue: str) -> str:

@@ -99,13 +99,17 @@ def ghosts(urls: Mapping[str, str], count: int) -> None:
         database = Database(url, name=cell)
         for start in range(0, len(nodes), INSERT_PAGE_SIZE):
             page = nodes[start : start + INSERT_PAGE_SIZE]
-            database.write(services.heartbeats, [Beat(host=node.host, binary=AGENT_BINARY) for node in page])
+            database.write(services.record_heartbeats, [Beat(host=node.host, binary=AGENT_BINARY) for node in page])
             for node in page:  # else they would wait for 'host discover'
                 database.write(
-                    services.introduce, Beat(host=node.host, binary=AGENT_BINARY), About(release="bench"), 1.0, identified=True
+                    services.introduce_service,
+                    Beat(host=node.host, binary=AGENT_BINARY),
+                    About(release="bench"),
+                    1.0,
+                    identified=True,
                 )
             database.write(compute_nodes.store_all, page, time.time())
-        database.dispose()
+        database.dispose_connections()
 
 
 def wait_until_quiet(count: Callable[[], float], seconds: float, pause: float) -> None:

@@ -76,9 +76,9 @@ class Uneven(Shape, frozen=True, kw_only=True):
 
     used: int
 
-    def hosts(self) -> tuple[HostPlan, ...]:
+    def list_hosts(self) -> tuple[HostPlan, ...]:
         used = self.cell_names()[: self.used]
-        return tuple(host for host in super().hosts() if host.cell in used)
+        return tuple(host for host in super().list_hosts() if host.cell in used)
 
 
 class Bench:
@@ -87,7 +87,7 @@ class Bench:
     def __init__(self, region: Region, meter: Meter) -> None:
         self._meter = meter
         self._client = Client(region)
-        self._port = region.notes.monitoring()["scheduler-1"]
+        self._port = region.notes.monitored_ports()["scheduler-1"]
         self.polls: set[tuple[str, str]] = set()
         self._idle_cpu = 0.0
 

@@ -17,7 +17,7 @@ from objects.flavor import Flavor
 from objects.inventory import Inventory
 from objects.numa import HostNumaNode
 from scheduler.table.host_table import HostTable, ServiceReports
-from service.garbage import unsearched
+from service.garbage import without_garbage_collection
 
 CELLS = 8
 ZONES = ("north", "south", "east")
@@ -45,7 +45,7 @@ class Fleet:
     """
 
     def __init__(self, hosts: int, cells: int = CELLS, racks: int = 0) -> None:
-        with unsearched():  # as a scheduler reads its fleet at its start
+        with without_garbage_collection():  # as a scheduler reads its fleet at its start
             self._make(hosts, cells, racks)
 
     def _make(self, hosts: int, cells: int, racks: int) -> None:
@@ -99,7 +99,7 @@ class Fleet:
             disk_gb=cores * 60,
             cpu_allocation_ratio=2.0,
         )
-        room = node.capacity
+        room = node.total_capacity
         share = chance.uniform(2 * FILL_RATIO - 1, 1.0)
         vcpus = memory = disk = count = 0
         for number in chance.choices(range(len(FLAVORS)), SHARES, k=2 * max(CORES)):
@@ -136,7 +136,7 @@ class Fleet:
             self.ledger[key] = msgspec.structs.replace(
                 row,
                 generation=row.generation + 1,
-                cap_resources=numa.offered(nodes, row.cap_vcpus, row.cap_memory_mb),
+                cap_resources=numa.offered_by_class(nodes, row.cap_vcpus, row.cap_memory_mb),
                 used_resources=_halves(row.used_vcpus, row.used_memory_mb),
             )
         rows = list(self.ledger.values())
@@ -167,7 +167,7 @@ class Fleet:
         now = time.monotonic()
         hosts = self._hosts_of[cell]
         for start in range(0, len(hosts), HEARTBEATS_PAGE_SIZE):
-            self.table.set_services(cell, ServiceReports.alike(hosts[start : start + HEARTBEATS_PAGE_SIZE], now))
+            self.table.set_services(cell, ServiceReports.same_for_all(hosts[start : start + HEARTBEATS_PAGE_SIZE], now))
         for key in [key for key in self._changed if self.ledger[key].cell_uuid == cell]:
             row = self.ledger[key]
             used = {"vcpus_used": row.used_vcpus, "memory_mb_used": row.used_memory_mb, "disk_gb_used": row.used_disk_gb}
@@ -198,7 +198,7 @@ class Fleet:
 
 def _halves(vcpus: int, memory_mb: int) -> dict[str, int]:
     """These amounts by halves, on two NUMA nodes."""
-    return numa.taken((0, 1), vcpus, memory_mb)
+    return numa.taken_by_class((0, 1), vcpus, memory_mb)
 
 
 def _racks(names: Sequence[str], count: int) -> list[Aggregate]:

@@ -47,12 +47,12 @@ def database_on(server: str, kind: Kind = "api") -> Iterator[tuple[str, str]]:
             made = scratch_url(SERVERS[server]) if server != "sqlite" else None
             if made is not None:
                 with made as url:
-                    synced(url, kind).dispose()
+                    synced(url, kind).dispose_connections()
                     yield url, server
                 return
         except pytest.skip.Exception as why:
             print(f"{why}: on SQLite instead")
-        synced(url, kind).dispose()
+        synced(url, kind).dispose_connections()
         yield url, "sqlite"
 
 

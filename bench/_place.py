@@ -14,8 +14,8 @@ from urllib.parse import urlsplit
 
 from deploy.local.backing import Backing
 from deploy.local.folder import DATABASE, Folder, Notes
-from deploy.local.make import make, notes_of
-from deploy.local.options import edited, set_options
+from deploy.local.make import make_region, notes_of
+from deploy.local.options import edit_file, set_options
 from deploy.local.region import Region
 from deploy.local.shape import Shape
 from deploy.local.start import Start
@@ -58,9 +58,9 @@ class QuorumBacking(Backing):
 class CountingMariaDB(MariaDB):
     """It counts statements by their text."""
 
-    def _command(self) -> list[str]:
+    def _server_command(self) -> list[str]:
         size = f"--performance-schema-events-statements-history-long-size={STATEMENTS_KEPT}"
-        return [*super()._command(), "--performance-schema=ON", size]
+        return [*super()._server_command(), "--performance-schema=ON", size]
 
 
 class CountingBacking(Backing):
@@ -86,15 +86,15 @@ def place(
     with tempfile.TemporaryDirectory(prefix="superconductor-bench-") as name:
         Path(name).chmod(0o711)  # a database server of another user must get to its own folder
         folder = Folder(Path(name))
-        with folder.held():
+        with folder.hold_lock():
             notes: Notes = notes_of(folder, shape)
             region = Region(folder, notes, lambda _: None)
             region.backing = (QuorumBacking if quorum else backing)(folder, notes)
             try:
-                make(region)
+                make_region(region)
                 region.commands.run("flavor", "create", *FLAVOR)
                 described = (
-                    [f"{cell}-hosts" for cell in shape.cell_names()] if shape.is_crowded else [h.name for h in shape.hosts()]
+                    [f"{cell}-hosts" for cell in shape.cell_names()] if shape.is_crowded else [h.name for h in shape.list_hosts()]
                 )
                 for name in described:
                     room = ROOM if slots is None else {**ROOM, "memory_mb": str(slots * FLAVOR_MEMORY_MB)}
@@ -116,7 +116,7 @@ def serve(region: Region, patience: float = 240.0) -> None:
 
 def _unset(file: Path, options: Iterable[str]) -> None:
     """Leave these options of any section to their defaults."""
-    with edited(file) as parser:
+    with edit_file(file) as parser:
         for section in parser.sections():
             for option in options:
                 parser.remove_option(section, option)
@@ -126,7 +126,7 @@ class Client:
     """Asks the APIs of a region, each thread by a connection of its own that stays open. Cheap, as it shares the machine."""
 
     def __init__(self, region: Region) -> None:
-        self._addresses = [urlsplit(endpoint) for endpoint in region.notes.endpoints()]
+        self._addresses = [urlsplit(endpoint) for endpoint in region.notes.api_endpoints()]
         self.flavor = ""
         self._local = threading.local()
         self._lock = threading.Lock()

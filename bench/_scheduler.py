@@ -62,7 +62,7 @@ def claim(service: SchedulerService, api: Database, count: int, threads: int) ->
 
 def main(url: str, request: str, claims: str = "0", threads: str = "8") -> None:
     imported, importing = age(), time.process_time()
-    asked = stored.load(request, RequestSpec)
+    asked = stored.load_text(request, RequestSpec)
     api = Database(url, name="api")
     registry = CellRegistry(api)
     service = SchedulerService(SETTINGS, registry, api, Bus("embedded://bench/fleet-start", name="api"))
@@ -77,7 +77,8 @@ def main(url: str, request: str, claims: str = "0", threads: str = "8") -> None:
     moments = f"serving {started:.2f} s, first decision {decided:.2f} s, all cells read {read:.2f} s"
     times = f"imports {imported:.2f} s ({importing:.2f} s of CPU), {moments}"
     print(
-        f"{times} ({time.process_time():.2f} s of CPU); {now:.0f} MiB, {most:.0f} MiB at most; {service.schedulable()} hosts, "
+        f"{times} ({time.process_time():.2f} s of CPU); {now:.0f} MiB, {most:.0f} MiB at most; {service.count_schedulable()} "
+        "hosts, "
         f"chosen {chosen.host}",
         flush=True,
     )

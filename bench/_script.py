@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from ci.stages import ACCEPT
-from deploy.local.processes import environment
+from deploy.local.processes import clean_environment
 from deploy.servers import Unavailable
 
 
@@ -26,7 +26,7 @@ def needs_region(*, smoke: bool) -> Iterator[None]:
 
     The script ends where no region can be had: well in its short form if that is accepted, as by ``make test``.
     """
-    for name in os.environ.keys() - environment().keys():
+    for name in os.environ.keys() - clean_environment().keys():
         del os.environ[name]
     try:
         yield

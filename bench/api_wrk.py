@@ -35,7 +35,7 @@ from bench.boots import deployment
 from ci.stages import ACCEPT
 from cli.standalone.all_in_one import DeploymentTimes
 from deploy import packages
-from deploy.local.processes import environment
+from deploy.local.processes import clean_environment
 from deploy.local.shape import Shape
 from deploy.servers import Unavailable
 from objects.base import Object
@@ -120,21 +120,21 @@ def all_in_one(options: argparse.Namespace) -> list[Figures]:
         server = bench.post("shown")
 
         def executed() -> float:
-            return sum(count.executions for count in counter.totals().values())
+            return sum(count.executions for count in counter.totals_by_database().values())
 
         bench.wait("shown", 1)
-        wrk = Wrk(bench.region.endpoint, options.connections, options.seconds, executed)
+        wrk = Wrk(bench.region.api_endpoint, options.connections, options.seconds, executed)
         return wrk.all(server, "tiny", options.servers)
 
 
 def region(options: argparse.Namespace) -> list[Figures]:
-    for name in os.environ.keys() - environment().keys():  # a region reads its files only
+    for name in os.environ.keys() - clean_environment().keys():  # a region reads its files only
         del os.environ[name]
     with place(SMALL) as made:
         meter = Meter(made)
         try:
             serve(made)
-            endpoint = made.notes.endpoints()[0]
+            endpoint = made.notes.api_endpoints()[0]
             with requests.Session() as http:
                 http.trust_env = False
                 flavors = http.get(f"{endpoint}/flavors", timeout=60).json()["flavors"]
@@ -172,8 +172,8 @@ def main() -> int:
     console = Console(width=130)
     where = [options.only] if options.only else ["all-in-one"] if options.smoke else ["all-in-one", "region"]
     try:
-        if packages.find(PROGRAM, os.environ.get("PATH", "").split(os.pathsep)) is None:
-            packages.install(PROGRAM)
+        if packages.find_program(PROGRAM, os.environ.get("PATH", "").split(os.pathsep)) is None:
+            packages.install_packages(PROGRAM)
         for each in where:
             table = Table("request", "per second", "p50, ms", "p99, ms", "SQL statements each", title=each)
             for found in (all_in_one if each == "all-in-one" else region)(options):

@@ -31,7 +31,7 @@ from rich.table import Table
 from api.opts import ApiSettings
 from bench._script import parser_of
 from cli.standalone.all_in_one import AllInOne, DeploymentTimes, SimulatedHost, StateFolder
-from cli.standalone.bootstrap import Commands, bootstrap
+from cli.standalone.bootstrap import Commands, bootstrap_databases
 from cli.standalone.discovery import discover_until
 from db.api.servers import mappings
 from db.sql.counting import StatementCounter
@@ -70,7 +70,7 @@ class Bench:
         self.statements = StatementCounter()
         self.folder = StateFolder(path)
         self.commands = Commands(self.folder, None)
-        bootstrap(self.folder, cells, self.commands)
+        bootstrap_databases(self.folder, cells, self.commands)
         self.commands.run("flavor", "create", "tiny", "--id", "tiny", "--vcpus", "1", "--ram", "64", "--disk", "0")
         plan = [
             SimulatedHost(
@@ -87,7 +87,7 @@ class Bench:
         self.region = AllInOne(self.folder, plan, api=ApiSettings(port=0, threads=16), pace=pace, observer=self.messages)
         self.region.start()
         discover_until(self.folder, self.region, {host.name for host in plan}, self.commands, threading.Event())
-        self.region.serve()
+        self.region.serve_api()
         self.local = threading.local()
         assert wait_until(self._can_boot, 60.0)
 
@@ -105,19 +105,19 @@ class Bench:
 
     def post(self, name: str, count: int = 1) -> str:
         body: dict[str, object] = {"name": name, "flavorRef": "tiny", "imageRef": IMAGE, "min_count": count, "max_count": count}
-        answer = self.session().post(f"{self.region.endpoint}/servers", json={"server": body})  # type: ignore[dict-item]  # JSON all through
+        answer = self.session().post(f"{self.region.api_endpoint}/servers", json={"server": body})  # type: ignore[dict-item]  # JSON all through
         assert answer.status_code == 202, answer.text
         return str(answer.json()["server"]["id"])
 
     def status(self, uuid: str) -> str:
-        return str(self.session().get(f"{self.region.endpoint}/servers/{uuid}").json()["server"]["status"])
+        return str(self.session().get(f"{self.region.api_endpoint}/servers/{uuid}").json()["server"]["status"])
 
     def servers(self, name: str) -> list[tuple[float, float]]:
         """When each server whose name begins so was accepted and when it became ACTIVE, of those that are."""
         database = Database(self.folder.database_url("api"), name="bench")
         query = mappings.ServerQuery(name=f"^{name}", phases=("active",), limit=100_000)
         found = database.read(mappings.list_, query)
-        database.dispose()
+        database.dispose_connections()
         return [(s.created_at, s.launched_at) for s in found if s.launched_at is not None]
 
     def wait(self, name: str, count: int) -> None:
@@ -142,12 +142,12 @@ def idle(bench: Bench, seconds: float) -> tuple[Clock, dict[str, float]]:
     """Statements by (database, text) and messages by method, per second, when nobody asks for anything."""
     time.sleep(SETTLE_S)
     with bench.statements:
-        bench.statements.reset()
-        bench.messages.reset()
+        bench.statements.reset_counts()
+        bench.messages.reset_counts()
         time.sleep(seconds)  # what is counted meanwhile runs by the clock
-        statements = {key: found.executions / seconds for key, found in bench.statements.statements().items()}
+        statements = {key: found.executions / seconds for key, found in bench.statements.count_by_statement().items()}
     messages: Counter[str] = Counter()
-    for (_, method, _), number in bench.messages.counts().items():
+    for (_, method, _), number in bench.messages.counts_by_method().items():
         messages[method] += number
     return statements, {method: number / seconds for method, number in messages.items()}
 
@@ -159,14 +159,14 @@ def cost(bench: Bench, console: Console, name: str, posts: int, count: int, cloc
     """
     time.sleep(SETTLE_S)
     with bench.statements:
-        bench.statements.reset()
-        bench.messages.reset()
+        bench.statements.reset_counts()
+        bench.messages.reset_counts()
         began = time.monotonic()
         for post in range(posts):
             bench.post(f"{name}{post}-", count)
             bench.wait(f"{name}{post}-", count)  # through a database name of its own, "bench", which is left out
         taken = time.monotonic() - began
-        found = bench.statements.statements()
+        found = bench.statements.count_by_statement()
     boots = posts * count
     per_database: Counter[str] = Counter()
     rows: Counter[str] = Counter()
@@ -179,7 +179,7 @@ def cost(bench: Bench, console: Console, name: str, posts: int, count: int, cloc
         if verbose:
             line = " ".join(text.split())[:120]
             console.print(f"{extra / boots:8.2f}  {database}: {line}", highlight=False, soft_wrap=True)
-    messages = {key: n for key, n in bench.messages.counts().items() if key[1] not in CLOCK}
+    messages = {key: n for key, n in bench.messages.counts_by_method().items() if key[1] not in CLOCK}
     title = f"{posts} x {count} server(s); accept to ACTIVE: {latency(bench.servers(name))}"
     table = Table(title=title, title_justify="left")
     for heading in ("database", "statements per boot", "rows per boot"):

@@ -41,7 +41,7 @@ def requests(fleet: Fleet) -> list[Request]:
     """A request for a server of each flavor."""
     mono = time.monotonic()
     moment = PlanContext(mono, time.time(), mono - 600.0, young=False, mapped_since=mono - 15.0, ages=fleet.ages)
-    return [Job(CONTEXT, spec_of(fleet, flavor=flavor), ()).request(fleet.table, moment) for flavor in FLAVORS]
+    return [Job(CONTEXT, spec_of(fleet, flavor=flavor), ()).make_request(fleet.table, moment) for flavor in FLAVORS]
 
 
 def cost(count: Callable[[], T], rounds: int) -> tuple[float, float, T]:
@@ -60,14 +60,14 @@ def measure(fleet: Fleet, driver: SchedulerDriver, what: str, rounds: int) -> No
 
     def one(request: Request) -> FlavorRoom:
         request._memory.clear()  # as a question of its own
-        return capacity.flavor_room(fleet.table, request.spec.flavor.name, capacity.room(fleet.table, driver, request))
+        return capacity.flavor_room(fleet.table, request.spec.flavor.name, capacity.host_room(fleet.table, driver, request))
 
     asked, hosts = requests(fleet), len(fleet.nodes)
     costs = sorted((cost(lambda request=request: one(request), rounds) for request in asked), key=lambda each: each[1])  # type: ignore[misc]  # mypy cannot infer lambdas with defaults
     for took, used, found in (costs[0], costs[-1]):
         print(f"{hosts:>8}  {what:8} {found.flavor:12} {took:>8.1f} {used:>8.1f} {found.servers:>10,} servers")
     some = [asked[0], asked[3], asked[6]]
-    alone = [capacity.room(fleet.table, driver, request) for request in some]
+    alone = [capacity.host_room(fleet.table, driver, request) for request in some]
     took, used, sets = cost(lambda: capacity.sets_room(fleet.table, driver, some, alone), rounds)
     print(
         f"{hosts:>8}  {what:8} {'three of them':12} {took:>7.1f} {used:>8.1f} {sets.least:>10,} to {sets.most:,} sets", flush=True
@@ -87,8 +87,8 @@ def lose(fleet: Fleet, driver: SchedulerDriver, servers: int, rounds: int) -> No
     rows = failure_simulation.rows_of(fleet.table, lost)
 
     def placed() -> LossOutcome:
-        with fleet.table.tentative():
-            return failure_simulation.place(
+        with fleet.table.take_tentatively():
+            return failure_simulation.place_bodies(
                 fleet.table, driver, moment, failure_simulation.kinds_of(CONTEXT, displaced, lost, ()), (), rows
             )
 
@@ -101,8 +101,8 @@ def empty(fleet: Fleet, driver: SchedulerDriver, at_most: float, rounds: int) ->
     """A row for planning moves of so many per cent of the servers, each of the smallest flavor."""
     table, mono = fleet.table, time.monotonic()
     moment = PlanContext(mono, time.time(), mono - 600.0, young=False, mapped_since=mono - 15.0, ages=fleet.ages)
-    allowed = min(int(table.instances[: table.size].sum() * at_most / 100), rebalance.limit(table))
-    rows = rebalance.sources(table, moment, allowed)
+    allowed = min(int(table.instances[: table.size].sum() * at_most / 100), rebalance.server_limit(table))
+    rows = rebalance.source_rows(table, moment, allowed)
     bodies = tuple(
         ClaimedBody(
             uuid=f"b{row}-{n}", server_uuid=f"s{row}-{n}", name="server", batch_id="b", inventory_id=table.inventory.item(row)
@@ -124,10 +124,10 @@ def empty(fleet: Fleet, driver: SchedulerDriver, at_most: float, rounds: int) ->
     def planned() -> RebalancePlan:
         rebalancer = Rebalancer(table, driver, moment, (), table.inventory[rows].tolist(), movers, allowed)
         rebalancer.run()
-        return rebalancer.plan
+        return rebalancer.plan_so_far
 
     took, used, plan = cost(planned, rounds)
-    what = f"{len(plan.moves):,} moves empty {len(plan.rows):,} hosts, {rebalance.bound(table, allowed):,} at most"
+    what = f"{len(plan.moves):,} moves empty {len(plan.rows):,} hosts, {rebalance.emptied_bound(table, allowed):,} at most"
     print(f"{len(fleet.nodes):>8}  {'default':8} {'moves':12} {took:>9.1f} {used:>8.1f} {what}", flush=True)
 
 

@@ -43,7 +43,7 @@ from scheduler.framework.settings import SchedulerSettings
 from scheduler.manager import SchedulerManager
 from scheduler.plugins import load_driver
 from scheduler.table.host_table import HostTable
-from scheduler.table_updater import Freshness
+from scheduler.table_updater import TableUpdater
 from tests.support import fleet
 from tests.support.bus import silent_listener
 from tests.support.fleet import CONTEXT, Site
@@ -75,7 +75,7 @@ def region(server: str, count: int) -> Iterator[tuple[Database, list[CellMapping
     with contextlib.ExitStack() as stack:
         url, server = stack.enter_context(_ledger.database_on(server))
         api = Database(url, name="api", max_pool_size=12)
-        stack.callback(api.dispose)
+        stack.callback(api.dispose_connections)
         mappings = [_add(api, f"cell{n:03}", stack.enter_context(_ledger.database_on(server, "cell"))[0]) for n in range(count)]
         print(f"{count} cells with {HOSTS} hosts each, {server}")
         yield api, mappings
@@ -85,12 +85,12 @@ def _add(api: ApiDatabase, name: str, url: str) -> CellMapping:
     mapping = create_cell(api, NewCell(name=name, database_url=url, transport_url=f"embedded://bench/cells/{name}"))
     nodes = [fleet.node(f"{name}-h{n}", vcpus=100_000, memory_mb=1 << 30, disk_gb=1 << 20) for n in range(HOSTS)]
     database, now = Database(url), time.time()
-    database.write(services.heartbeats, [services.Beat(host=node.host, binary=AGENT_BINARY) for node in nodes], now + 3600)
+    database.write(services.record_heartbeats, [services.Beat(host=node.host, binary=AGENT_BINARY) for node in nodes], now + 3600)
     for node in nodes:
-        database.write(compute_nodes.store, node, now)
-    database.dispose()
+        database.write(compute_nodes.store_node, node, now)
+    database.dispose_connections()
     claims.Ledger(api, f"conductor of {name}").write(claims.set_inventory, nodes, mapping.uuid)
-    api.write(host_mappings.add, [HostMapping(host=node.host, cell_uuid=mapping.uuid) for node in nodes], now)
+    api.write(host_mappings.add_mappings, [HostMapping(host=node.host, cell_uuid=mapping.uuid) for node in nodes], now)
     return mapping
 
 
@@ -100,20 +100,20 @@ def measure_health(api: ApiDatabase, mappings: Sequence[CellMapping], down: int,
         url = f"mysql+pymysql://sc@127.0.0.1:{frozen.getsockname()[1]}/sc?connect_timeout=3600"
         before = [api.read(cell_mappings.get, mapping.uuid) for mapping in mappings[:down]]
         for mapping in before:
-            api.write(cell_mappings.update, msgspec.structs.replace(mapping, database_url=url))
+            api.write(cell_mappings.update_mapping, msgspec.structs.replace(mapping, database_url=url))
         took: list[float] = []
         cpu: list[float] = []
         for _ in range(runs):
             began, used = time.monotonic(), time.process_time()
             registry = CellRegistry(api, RegistrySettings(bulkhead=patience))
-            found = health.look(registry.cells(), 60.0)
+            found = health.look_at_cells(registry.list_cells(), 60.0)
             took.append(time.monotonic() - began)
             cpu.append(time.process_time() - used)
             threads = threading.active_count()
             registry.close()
         for mapping in before:
             now = api.read(cell_mappings.get, mapping.uuid)
-            api.write(cell_mappings.update, msgspec.structs.replace(mapping, epoch=now.epoch))
+            api.write(cell_mappings.update_mapping, msgspec.structs.replace(mapping, epoch=now.epoch))
     answered = sorted(each.database.seconds for each in found if each.database.seconds is not None)
     assert len(answered) == len(mappings) - down, [each.database.trouble for each in found]
     print(
@@ -132,10 +132,12 @@ def measure_disable(api: ApiDatabase, mappings: Sequence[CellMapping], rounds: i
     site = Site(api, [])
     registry = CellRegistry(api)
     table, cursor = HostTable(), Cursor()
-    freshness = Freshness(settings, registry, api, table, cursor)
+    freshness = TableUpdater(settings, registry, api, table, cursor)
     freshness.start()
     ledger = claims.Ledger(api, "bench")
-    scheduler = SchedulerManager(settings, load_driver(settings), table, cursor, ledger, freshness.view, freshness.topology)
+    scheduler = SchedulerManager(
+        settings, load_driver(settings), table, cursor, ledger, freshness.current_view, freshness.topology_epochs
+    )
     uuid, ended = mappings[0].uuid, threading.Event()
     chosen: list[tuple[float, float, str]] = []
 

@@ -108,13 +108,13 @@ def rate(size: Size) -> None:
         counted = _ledger.lease(site.database, max(1, count // 6))  # apart: counting takes time too
         with StatementCounter() as counter, statement_times() as times:
             by_threads(scheduler, counted, size.threads)
-        executions = sum(each.executions for each in counter.totals().values())
+        executions = sum(each.executions for each in counter.totals_by_database().values())
         print(f"  {executions / len(counted):.2f} statements per claim")
         print(f"  {groups(_ledger.group_sizes(site.database))}")
         for statement, each in times.items():
             print(f"  {statement:<40} {len(each):>6} times, median {statistics.median(each) * 1e3:.2f} ms")
         check(site)
-        site.database.dispose()
+        site.database.dispose_connections()
 
 
 @contextmanager
@@ -173,12 +173,12 @@ def batch(size: Size) -> None:
                 began = time.perf_counter()
                 ask(scheduler, asked)
                 seconds.append(time.perf_counter() - began)
-            executions = sum(each.executions for each in counter.totals().values())
+            executions = sum(each.executions for each in counter.totals_by_database().values())
         best, middle = min(seconds), statistics.median(seconds)
         print(f"{server}, {size.hosts} hosts: {size.batch} servers in {best:.3f} s (median of 5: {middle:.3f} s)")
         print(f"  {executions} statements")
         check(site)
-        site.database.dispose()
+        site.database.dispose_connections()
 
 
 # -- contention ----------------------------------------------------------------------------------------------------------------
@@ -190,7 +190,7 @@ def contention(size: Size) -> None:
     with _ledger.database_on(size.server) as (url, server):
         site = Site(_ledger.open_database(url), _ledger.nodes(size.hosts))
         _ledger.fill(site.database, 0.95 if size.hosts > 1000 else 0.7)
-        site.database.dispose()
+        site.database.dispose_connections()
         began = time.perf_counter()
         told = by_processes(claim_and_give_back, url, size, [count // size.processes] * size.processes)
         took = time.perf_counter() - began
@@ -203,7 +203,7 @@ def contention(size: Size) -> None:
         print(f"  planned anew at commit because others took the room: {conflicts} ({conflicts / made:.3%})")
         print(f"  calls that lost {again}, refused {refused}; {groups(_ledger.group_sizes(site.database))}")
         check(site)
-        site.database.dispose()
+        site.database.dispose_connections()
 
 
 def claim_and_give_back(url: str, size: Size, count: int, together: Barrier) -> Told:
@@ -231,7 +231,7 @@ def claim_and_give_back(url: str, size: Size, count: int, together: Barrier) -> 
             seconds.append(time.perf_counter() - began)
             standing.extend(asked.fences)
             if len(standing) >= 2 * HELD_CLAIMS:
-                conductor.write(claims.release, [standing.popleft() for _ in range(HELD_CLAIMS)])
+                conductor.write(claims.release_claims, [standing.popleft() for _ in range(HELD_CLAIMS)])
         told.append(Told(seconds, 0, refused, again))
 
     threads = [threading.Thread(target=run, args=(leased[n::THREADS],)) for n in range(THREADS)]
@@ -240,7 +240,7 @@ def claim_and_give_back(url: str, size: Size, count: int, together: Barrier) -> 
         thread.start()
     for thread in threads:
         thread.join()
-    site.database.dispose()
+    site.database.dispose_connections()
     seconds = [s for each in told for s in each.seconds]
     return Told(seconds, scheduler.conflicts, sum(each.refused for each in told), sum(each.again for each in told))
 
@@ -262,7 +262,7 @@ def race(size: Size) -> None:
                 raise AssertionError(f"over-committed: {site.overfull()}")
             if set(Counter(site.claimed().values()).values()) != {5} or refused != 20 or reasons.total() != 20:
                 raise AssertionError(f"{refused} refused, reasons {reasons}")
-            site.database.dispose()
+            site.database.dispose_connections()
     print(f"{server}: 120 requests for 100 places, 2 processes of 4 threads: placed {placed}, all others refused with a reason")
 
 
@@ -284,7 +284,7 @@ def claim_all(url: str, size: Size, count: int, together: Barrier) -> Told:
     together.wait()
     with ThreadPoolExecutor(4) as pool:
         refused = sum(pool.map(run, [leased[n::4] for n in range(4)]))
-    site.database.dispose()
+    site.database.dispose_connections()
     return Told([], scheduler.conflicts, refused)
 
 

@@ -189,21 +189,21 @@ def reading(fleets: Fleets) -> Iterator[Figure]:
         database = cell_database(Path(folder))
         beats = [services.Beat(host=f"host-{n:06}", binary=AGENT_BINARY) for n in range(count)]
         for start in range(0, count, 1000):
-            database.write(services.heartbeats, beats[start : start + 1000])
+            database.write(services.record_heartbeats, beats[start : start + 1000])
         poll = SETTINGS.service_poll_interval
         fifth = int(count * poll / REPORT_INTERVAL_S)
-        database.write(services.heartbeats, beats[:1], time.time())
+        database.write(services.record_heartbeats, beats[:1], time.time())
 
         def read_all() -> None:
-            database.read(services.signs, AGENT_BINARY)
+            database.read(services.read_signs, AGENT_BINARY)
 
         def read_recent() -> None:
-            database.read(services.signs, AGENT_BINARY, 0.5)
+            database.read(services.read_signs, AGENT_BINARY, 0.5)
 
         every = median_ms(read_all)
         time.sleep(0.6)
         for start in range(0, fifth, 1000):
-            database.write(services.heartbeats, beats[start : min(fifth, start + 1000)])
+            database.write(services.record_heartbeats, beats[start : min(fifth, start + 1000)])
         recent = median_ms(read_recent)
         yield Figure("reading heartbeats, if all rows were read each time", every * 8 / 1e3 / poll * 100, "% of a core")
         yield Figure("reading heartbeats since the last look", recent * 8 / 1e3 / poll * 100, "% of a core")
@@ -324,7 +324,7 @@ def cells(fleets: Fleets) -> Iterator[Figure]:
             driver = load_driver(SchedulerSettings(enabled_filters=FILTERS, enabled_weighers=some))
             yield Figure(f"batch of {size}, {count:,} cells{name}", decided_ms(fleet, driver, ask, 3))
             decision = decide(fleet, driver, spec_of(fleet), [])[2].decision
-            yield Figure(f"record of a decision, {count:,} cells{name}", len(stored.dump(decision)) / 1e3, "kB")
+            yield Figure(f"record of a decision, {count:,} cells{name}", len(stored.dump_value(decision)) / 1e3, "kB")
 
 
 def _small_ones(fleet: Fleet, count: int) -> tuple[RequestSpec, list[Slot]]:
@@ -355,8 +355,8 @@ def refuse(fleet: Fleet, driver: SchedulerDriver, asked: RequestSpec, flavors: S
     moment = PlanContext(mono, time.time(), mono - 60.0, young=False, mapped_since=mono - 15.0, ages=fleet.ages)
     moment = moment._replace(flavors=lambda _: flavors)
     attempt = ClaimPlanner(fleet.table, driver, Cursor(), [job], moment)
-    attempt.begin([], [Standing(needed=tuple(asked.fences))], [])
-    attempt.finish()
+    attempt.plan_jobs([], [Standing(needed=tuple(asked.fences))], [])
+    attempt.finish_plan()
     if job.placements:
         raise AssertionError("a request that should fit nowhere was placed")
 

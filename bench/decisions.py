@@ -105,7 +105,7 @@ def together(fleet: Fleet) -> Asked:
     group, asked = group_of(GroupPolicy.AFFINITY), spec_of(fleet)
     while True:
         row = fleet.ledger[fleet.chance.randrange(len(fleet.ledger)) + 1]
-        place = fleet.table.find(row.host, row.node)
+        place = fleet.table.find_row(row.host, row.node)
         building = row.instances - int(fleet.table.guests[place])
         roomy = row.cap_vcpus - row.used_vcpus >= 16 and row.cap_memory_mb - row.used_memory_mb >= 65536 and row.instances < 45
         if roomy and building < 8:  # as many as IoOpsFilter lets a host have
@@ -146,13 +146,13 @@ def decide(fleet: Fleet, driver: SchedulerDriver, asked: RequestSpec, slots: Seq
     mono = time.monotonic()
     moment = PlanContext(mono, time.time(), mono - 60.0, young=False, mapped_since=mono - 15.0, ages=fleet.ages)
     attempt = ClaimPlanner(fleet.table, driver, Cursor(), [job], moment)
-    wanted = attempt.begin([], standings, groups)
-    attempt.confirm([fleet.ledger[key] for key in wanted])
-    [placements], _ = attempt.finish()
+    wanted = attempt.plan_jobs([], standings, groups)
+    attempt.confirm_locked([fleet.ledger[key] for key in wanted])
+    [placements], _ = attempt.finish_plan()
     took, used = time.perf_counter() - began, time.thread_time() - cpu
     changed = {placement.inventory_id: fleet.claimed(placement.inventory_id, asked.flavor) for placement in placements}
     began, cpu = time.perf_counter(), time.thread_time()
-    attempt.committed(list(changed.values()))
+    attempt.enter_committed(list(changed.values()))
     took, used = took + time.perf_counter() - began, used + time.thread_time() - cpu
     if len(placements) != len(uuids):
         raise AssertionError(f"a decision found no host on a fleet that has room: {job.decision}")
@@ -216,7 +216,7 @@ def written(fleet: Fleet, driver: SchedulerDriver, times: int) -> tuple[float, i
             began = time.perf_counter()
             database.write(decisions.store_all, [again])
             best = min(best, time.perf_counter() - began)
-    return best * 1e6, len(stored.dump(decision))
+    return best * 1e6, len(stored.dump_value(decision))
 
 
 def main() -> None:

@@ -96,8 +96,8 @@ def region(size: Size) -> Iterator[Bench]:
 
         bench = Bench(Path(name), BUILDERS, PACE, cells=cells, used=size.used, before=others)
         try:
-            assert wait_until(lambda: bench.region.schedulable() >= size.hosts, GIVE_UP_AFTER_S), (
-                f"{bench.region.schedulable()} hosts are up"
+            assert wait_until(lambda: bench.region.count_schedulable() >= size.hosts, GIVE_UP_AFTER_S), (
+                f"{bench.region.count_schedulable()} hosts are up"
             )
             bench.post("fill", size.instances * BUILDERS)
             bench.wait("fill", size.instances * BUILDERS)
@@ -109,7 +109,7 @@ def region(size: Size) -> Iterator[Bench]:
 def statements(bench: Bench, polls: Polls) -> Counter[tuple[str, str]]:
     """What was counted by (role, statement), without polls and what this benchmark asks itself."""
     found: Counter[tuple[str, str]] = Counter()
-    for (database, text), count in bench.statements.statements().items():
+    for (database, text), count in bench.statements.count_by_statement().items():
         key = database.partition(" ")[0], text
         if key[0] in ROLES and key not in polls:
             found[key] += count.executions
@@ -118,7 +118,7 @@ def statements(bench: Bench, polls: Polls) -> Counter[tuple[str, str]]:
 
 def messages(bench: Bench) -> Counter[str]:
     found: Counter[str] = Counter()
-    for (_, method, kind), number in bench.messages.counts().items():
+    for (_, method, kind), number in bench.messages.counts_by_method().items():
         if method not in CLOCK:
             found[method] += number * (2 if kind is MessageKind.CALL else 1)
     return found
@@ -132,7 +132,7 @@ def quiet(bench: Bench, polls: Polls) -> None:
 def idle(bench: Bench, seconds: float) -> tuple[Polls, float]:
     """What runs when nobody asks for anything, and how often that is per second in all."""
     time.sleep(QUIET_S)
-    bench.statements.reset()
+    bench.statements.reset_counts()
     time.sleep(seconds)  # what is counted meanwhile runs by the clock
     found = statements(bench, set())
     return set(found), found.total() / seconds
@@ -140,8 +140,8 @@ def idle(bench: Bench, seconds: float) -> tuple[Polls, float]:
 
 def boot(bench: Bench, name: str, servers: int, polls: Polls) -> tuple[Cost, Counter[tuple[str, str]]]:
     """One POST of ``servers``."""
-    bench.statements.reset()
-    bench.messages.reset()
+    bench.statements.reset_counts()
+    bench.messages.reset_counts()
     began = time.process_time()
     bench.post(name, servers)
     bench.wait(name, servers)

@@ -30,7 +30,7 @@ from bench import _ledger
 from bench._script import parser_of
 from cells.administration import NewCell, create_cell
 from db.api.claims import claims
-from db.api.rows.epochs import Epoch, bump
+from db.api.rows.epochs import Epoch, bump_epoch
 from db.api.rows.tables import host_mappings
 from db.cell.tables import compute_nodes, services
 from db.sql.connection import ApiTransaction
@@ -56,8 +56,8 @@ def fill(api: ApiDatabase, cell_urls: list[str], hosts: int, allocations: int) -
         api.write(_ledger.insert, host_mappings, rows)
         database = Database(url)
         database.write(report, mine)
-        database.dispose()
-    api.write(bump, Epoch.HOSTS)
+        database.dispose_connections()
+    api.write(bump_epoch, Epoch.HOSTS)
     made = _ledger.fill(api, allocations * statistics.mean(f.vcpus for f in _ledger.FLAVORS) / (hosts * 96))
     print(f"{hosts} hosts in {len(cell_urls)} cells, {made} allocations")
 
@@ -80,7 +80,7 @@ def node(cell: int, number: int) -> ComputeNode:
 
 def report(tx: ApiTransaction, nodes: list[ComputeNode]) -> None:
     now = time.time()
-    rows: list[dict[str, Any]] = [{"host": n.host, "node": n.node, "stats": stored.dump(n), "updated_at": now} for n in nodes]
+    rows: list[dict[str, Any]] = [{"host": n.host, "node": n.node, "stats": stored.dump_value(n), "updated_at": now} for n in nodes]
     _ledger.insert(tx, compute_nodes, rows)
     agents = [{"uuid": str(uuid.uuid4()), "host": n.host, "binary": AGENT_BINARY, "last_seen": now} for n in nodes]
     _ledger.insert(tx, services, agents)
@@ -109,9 +109,9 @@ def main() -> None:
         print(server)
         for _ in range(told.runs or (1 if told.smoke else 3)):
             [asked] = _ledger.lease(api, 1, [fleet.flavor(2, 4096, 40)])
-            given = [url, stored.dump(asked), str(told.claims), str(told.threads)]
+            given = [url, stored.dump_value(asked), str(told.claims), str(told.threads)]
             subprocess.run([sys.executable, SCHEDULER, *given], check=True)
-        api.dispose()
+        api.dispose_connections()
 
 
 if __name__ == "__main__":

@@ -92,9 +92,9 @@ class Turns:
     """The driver and libvirt alone with the same guest."""
 
     def __init__(self, place: Path, daemon: PrivateDaemon, driver: LibvirtDriver, calls: LibvirtCalls) -> None:
-        self._libvirt = binding.load()
-        self._connection = self._libvirt.open(daemon.uri)
-        self._daemon = psutil.Process(daemon.pid)
+        self._libvirt = binding.load_libvirt()
+        self._connection = self._libvirt.open(daemon.connection_uri)
+        self._daemon = psutil.Process(daemon.daemon_pid)
         self._driver = driver
         self._settings = _settings(daemon, place)
         self._place = place
@@ -202,7 +202,7 @@ def measure_many(console: Console, sizes: Sizes) -> None:
                     f" asks {_counted(calls.counts + Counter({'processes': calls.processes}))}",
                     highlight=False,
                 )
-        console.print(f"libvirtd: {_memory([psutil.Process(daemon.pid)])}", highlight=False)
+        console.print(f"libvirtd: {_memory([psutil.Process(daemon.daemon_pid)])}", highlight=False)
 
 
 def _took(function: Callable[[], object], calls: LibvirtCalls) -> float:
@@ -227,7 +227,7 @@ class LibvirtRegion:
         self._database = Database(region.folder.database_url("api"), name="api")
 
     def close(self) -> None:
-        self._database.dispose()
+        self._database.dispose_connections()
         self.meter.close()
 
     def boot(self, name: str, count: int, on: str | None = None) -> float:
@@ -259,7 +259,7 @@ class LibvirtRegion:
         return time.monotonic() - began
 
     def agent(self, name: str) -> list[psutil.Process]:
-        return [psutil.Process(pid) for pid in self._region.table.alive()[name]]
+        return [psutil.Process(pid) for pid in self._region.table.pids_by_member()[name]]
 
 
 def measure_region(console: Console, sizes: Sizes) -> None:
@@ -268,10 +268,11 @@ def measure_region(console: Console, sizes: Sizes) -> None:
         region = stack.enter_context(place(SHAPE))
         hosts = region.folder.hosts
         daemons = {
-            each.name: PrivateDaemon(hosts / each.name / LIBVIRT, cache=libvirt_host.capability_cache()) for each in SHAPE.hosts()
+            each.name: PrivateDaemon(hosts / each.name / LIBVIRT, cache=libvirt_host.capability_cache())
+            for each in SHAPE.list_hosts()
         }
         spark.write_disk(hosts / "spark.raw")
-        FolderStore(region.folder.images).add(hosts / "spark.raw", name="spark", image_id=IMAGE, disk_format="raw")
+        FolderStore(region.folder.images).add_image(hosts / "spark.raw", name="spark", image_id=IMAGE, disk_format="raw")
         for cell in SHAPE.cell_names():
             set_options(region.folder.etc / f"{cell}.conf", "conductor", {"cpu_allocation_ratio": str(CPU_RATIO)})
         for name, daemon in daemons.items():
@@ -286,7 +287,7 @@ def measure_region(console: Console, sizes: Sizes) -> None:
 def _measure_boots(console: Console, bench: LibvirtRegion, sizes: Sizes) -> None:
     bench.boot("first", 2)  # images are copied to the hosts
     bench.delete("first")
-    libvirtds = [psutil.Process(daemon.pid) for daemon in bench.daemons.values()]
+    libvirtds = [psutil.Process(daemon.daemon_pid) for daemon in bench.daemons.values()]
     before, daemons_before = bench.meter.cpu(), sum(map(_cpu, libvirtds))
     seconds = bench.boot("many", sizes.boots)
     used, daemons = less(bench.meter.cpu(), before), sum(map(_cpu, libvirtds)) - daemons_before
@@ -306,7 +307,7 @@ def _measure_idle(console: Console, bench: LibvirtRegion, sizes: Sizes) -> None:
     full, empty = bench.daemons
     bench.boot("idle", sizes.guests, on=full)
     agents = {name: bench.agent(name) for name in (full, empty)}
-    libvirtds = {name: [psutil.Process(daemon.pid)] for name, daemon in bench.daemons.items()}
+    libvirtds = {name: [psutil.Process(daemon.daemon_pid)] for name, daemon in bench.daemons.items()}
     groups = {f"agent of {sizes.guests} guests": agents[full], "agent of none": agents[empty]}
     groups |= {f"libvirtd of {sizes.guests} guests": libvirtds[full], "libvirtd of none": libvirtds[empty]}
     groups["their QEMU"] = _guests(bench.daemons[full])

@@ -88,18 +88,18 @@ class Bench:
 
     def close(self) -> None:
         self.registry.close()
-        self.database.dispose()
+        self.database.dispose_connections()
 
     def silence(self, count: int, dead: str) -> None:
         """Let the first cells be down, and a conductor find out."""
         for cell in self.cells[:count]:
             found = self.database.read(cell_mappings.get, cell.uuid)
-            self.database.write(cell_mappings.update, msgspec.structs.replace(found, database_url=dead))
+            self.database.write(cell_mappings.update_mapping, msgspec.structs.replace(found, database_url=dead))
         conductor = CellRegistry(self.database, RegistrySettings())
-        fan_out(conductor.cells()[:count], feed.head)
-        SilenceWatch(self.database, conductor).sweep()
+        fan_out(conductor.list_cells()[:count], feed.read_head)
+        SilenceWatch(self.database, conductor).sweep_deletes()
         conductor.close()
-        self.registry.refresh()
+        self.registry.refresh_cells()
 
     def _fill(self, metadata: dict[str, str]) -> None:
         servers, specs = [], dict[str, RequestSpec]()
@@ -129,9 +129,11 @@ class Bench:
                     "updated_at": at,
                 }
             )
-        rows = [{"batch_id": b, "spec": stored.dump(s), "created_at": 1.0, **spec_fields.columns(s)} for b, s in specs.items()]
+        rows = [
+            {"batch_id": b, "spec": stored.dump_value(s), "created_at": 1.0, **spec_fields.columns_of(s)} for b, s in specs.items()
+        ]
         self.database.write(_ledger.insert, request_specs, rows)
-        self.database.write(spec_fields.label, specs)
+        self.database.write(spec_fields.label_batches, specs)
         self.database.write(_ledger.insert, instance_mappings, servers)
 
 
@@ -158,7 +160,7 @@ def cpu(call: Callable[[], object], runs: int) -> float:
 def statements(call: Callable[[], object]) -> int:
     with StatementCounter() as counter:
         call()
-    return sum(count.executions for (_, text), count in counter.statements().items() if "epochs" not in text)
+    return sum(count.executions for (_, text), count in counter.count_by_statement().items() if "epochs" not in text)
 
 
 def lists(bench: Bench, dead: str, runs: int, console: Console) -> None:
@@ -264,7 +266,7 @@ def with_cells(server: str, count: int) -> Iterator[str]:
         database = Database(url)
         for cell in cells:
             database.write(cell_mappings.create, cell)
-        database.dispose()
+        database.dispose_connections()
         yield url
 
 

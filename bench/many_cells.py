@@ -152,7 +152,7 @@ class ManyCells:
 
     def _pids(self, member: str) -> list[int]:
         """The master first, then what it has forked, in order while none was killed."""
-        return self._region.table.alive()[member]
+        return self._region.table.pids_by_member()[member]
 
     @contextlib.contextmanager
     def _frozen(self, cell: str | None) -> Iterator[None]:
@@ -162,7 +162,7 @@ class ManyCells:
         shape = self._region.notes.shape
         number = shape.cell_names().index(cell)
         pids = [self._pids(CONDUCTORS)[1 + number]]
-        crowds = [{host.cell for host in crowd} for crowd in shape.crowds()]
+        crowds = [{host.cell for host in crowd} for crowd in shape.list_crowds()]
         pids += [self._pids(AGENTS)[1 + n] for n, cells in enumerate(crowds) if cells == {cell}]
         try:
             for pid in pids:

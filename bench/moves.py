@@ -58,14 +58,14 @@ class Operators:
 
     def close(self) -> None:
         self.registry.close()
-        self.api.dispose()
+        self.api.dispose_connections()
 
     def servers(self, name: str) -> list[Server]:
         return self.api.read(mappings.list_, mappings.ServerQuery(name=f"^{name}", limit=100_000))
 
     def act(self, uuid: str, action: str) -> None:
         body = {action: VALUES.get(action)}
-        url = f"{self.bench.region.endpoint}/servers/{uuid}/action"
+        url = f"{self.bench.region.api_endpoint}/servers/{uuid}/action"
         answer = self.bench.session().post(url, json=body, headers={"OpenStack-API-Version": "compute 2.53"})
         assert answer.status_code in (200, 202), answer.text
 
@@ -75,7 +75,7 @@ class Operators:
         homes = {(server.cell_uuid or "", server.host or "") for server in servers}
         found = [(self.registry.get(cell_uuid), host) for cell_uuid, host in sorted(homes)]
         for cell, host in found:
-            cell.write(services.set_forced_down, host, AGENT_BINARY, True, cell.now())
+            cell.write(services.set_forced_down, host, AGENT_BINARY, True, cell.current_time())
         return found
 
     def wait(self, uuids: Sequence[str]) -> None:
@@ -105,23 +105,23 @@ def cost(at: Operators, console: Console, names: Sequence[str], count: int, cloc
         dead = at.call_dead(uuids) if action == "evacuate" else []
         time.sleep(1.0)
         with bench.statements:
-            bench.statements.reset()
-            bench.messages.reset()
+            bench.statements.reset_counts()
+            bench.messages.reset_counts()
             began = time.monotonic()
             for uuid in uuids:
                 at.act(uuid, action)
                 at.wait([uuid])
             taken = time.monotonic() - began
             time.sleep(1.0)  # what follows: the end of the old body
-            found = bench.statements.statements()
+            found = bench.statements.count_by_statement()
         for cell, host in dead:
-            cell.write(services.set_forced_down, host, AGENT_BINARY, False, cell.now())
+            cell.write(services.set_forced_down, host, AGENT_BINARY, False, cell.current_time())
         by_place: dict[str, float] = {"api": 0.0, "cells": 0.0}
         for (database, text), seen in found.items():
             if database != "bench":
                 extra = seen.executions - clock.get((database, text), 0.0) * (taken + 1.0)
                 by_place["api" if database == "api" else "cells"] += max(0.0, extra)
-        sent = bench.messages.counts()
+        sent = bench.messages.counts_by_method()
         answers = sum(number for (_, _, kind), number in sent.items() if kind.name == "CALL")
         beats = sum(
             number for (_, method, _), number in sent.items() if method in ("report_state", "update_resource_stats", "holdings")
@@ -138,12 +138,12 @@ def empty(at: Operators, console: Console, title: str, cell: Cell, hosts: Sequen
     began = time.monotonic()
     for host in hosts:
         if dead:
-            cell.write(services.set_forced_down, host, AGENT_BINARY, True, cell.now())
+            cell.write(services.set_forced_down, host, AGENT_BINARY, True, cell.current_time())
         else:
-            cell.write(services.set_disabled, host, AGENT_BINARY, True, "bench", cell.now())
+            cell.write(services.set_disabled, host, AGENT_BINARY, True, "bench", cell.current_time())
     order = MoveOrder(kinds={HostCondition.DEAD if dead else HostCondition.UP: kind}, user_id="bench")
     emptier = Emptier(at.ledger, cell, order)
-    count = emptier.count(hosts)
+    count = emptier.count_bodies(hosts)
     left = Emptying(emptier, hosts, jobs=jobs).run()
     assert not left, left
     taken = time.monotonic() - began
@@ -158,7 +158,7 @@ def main() -> None:
     with deployment(hosts, 0, DeploymentTimes(stats_interval=3600.0)) as bench, operators(bench) as at:
         clock, _ = idle(bench, 2.0 if options.smoke else 12.0)
         cost(at, console, ("os-stop", "os-start", "migrate", "os-migrateLive", "evacuate", "shelve", "unshelve"), count, clock)
-        cell = next(cell for cell in at.registry.cells() if cell.name == "cell1")
+        cell = next(cell for cell in at.registry.list_cells() if cell.name == "cell1")
         mine = sorted(at.registry.hosts_of(cell.uuid))
         for number in range(each):
             bench.post(f"crowd-{number}-", 2 * len(mine))

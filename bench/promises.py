@@ -65,7 +65,7 @@ class Promises:
         self._console = console
         self._client = Client(region)
         self._meter = Meter(region)
-        self._hosts = len(region.notes.shape.hosts())
+        self._hosts = len(region.notes.shape.list_hosts())
 
     def close(self) -> None:
         self._meter.close()
@@ -102,9 +102,9 @@ class Promises:
     def restarts(self) -> None:
         """Every process stopped and started again while boots come."""
         load = Steady(self._region, self._client.flavor, self._sizes.rate)
-        names = [member.name for member in self._region.notes.shape.members() if member.role in self._sizes.restarted]
+        names = [member.name for member in self._region.notes.shape.list_members() if member.role in self._sizes.restarted]
         began = time.monotonic()
-        Start(self._region, patience=240.0).restart(names)
+        Start(self._region, patience=240.0).restart_members(names)
         took = time.monotonic() - began
         sent, failed = load.stop()
         states = self._settled("steady", sent)
@@ -143,7 +143,7 @@ class Steady:
     """Single boots by the clock, each tried at one API and then at the others until one answers."""
 
     def __init__(self, region: Region, flavor: str, rate: float) -> None:
-        self._addresses = [urlsplit(endpoint) for endpoint in region.notes.endpoints()]
+        self._addresses = [urlsplit(endpoint) for endpoint in region.notes.api_endpoints()]
         self._flavor = flavor
         self._pause = 1 / rate
         self._stopping = threading.Event()

@@ -21,7 +21,7 @@ from objects.cell import CellMapping, CellState
 from objects.compute_node import ComputeNode
 from objects.inventory import Inventory
 from scheduler.table.host_table import HostTable, ServiceReports
-from service.garbage import unsearched
+from service.garbage import without_garbage_collection
 
 CELLS = 8
 
@@ -54,9 +54,9 @@ def inventory(n: int, cell: str) -> Inventory:
         node=one.node,
         cell_uuid=cell,
         generation=1,
-        cap_vcpus=one.capacity.vcpus,
-        cap_memory_mb=one.capacity.memory_mb,
-        cap_disk_gb=one.capacity.disk_gb,
+        cap_vcpus=one.total_capacity.vcpus,
+        cap_memory_mb=one.total_capacity.memory_mb,
+        cap_disk_gb=one.total_capacity.disk_gb,
         used_vcpus=one.vcpus_used,
         used_memory_mb=one.memory_mb_used,
         used_disk_gb=one.disk_gb_used,
@@ -101,7 +101,7 @@ class Filling:
         now = time.monotonic()
         for number, cell in enumerate(self.cells):
             for page in paged(range(number, self.hosts, CELLS), HEARTBEATS_PAGE_SIZE):
-                self.table.set_services(cell, ServiceReports.alike([f"compute-{n:07}" for n in page], now))
+                self.table.set_services(cell, ServiceReports.same_for_all([f"compute-{n:07}" for n in page], now))
 
 
 def main() -> None:
@@ -111,7 +111,7 @@ def main() -> None:
     hosts = 300 if given.smoke else given.hosts
     before, filling = resident_mib(), Filling(hosts)
     print(f"{hosts:,} hosts, of which the rows that are read are made here, too")
-    with unsearched():  # as a scheduler reads its fleet at its start
+    with without_garbage_collection():  # as a scheduler reads its fleet at its start
         for name, step in filling.steps:
             began = time.process_time()
             step()

@@ -30,7 +30,7 @@ from bench._script import needs_region, parser_of
 from db.api.rows.tables import build_requests
 from db.api.servers import mappings
 from db.sql.engine import Database
-from deploy.local.processes import leads
+from deploy.local.processes import is_master
 from deploy.local.region import Region
 from deploy.local.shape import Shape
 from service.periodic import wait_until
@@ -69,7 +69,7 @@ class Bench:
                 os.kill(pid, signal.SIGCONT)
             self._all_active(name)
         owner = held[0][1]
-        member = next(each for each, pids in self.region.table.alive().items() if pid in pids)
+        member = next(each for each, pids in self.region.table.pids_by_member().items() if pid in pids)
         killed = self._kill(member)
         uuids = {uuid for uuid, _ in held}
         self._wait(lambda: not uuids & {uuid for uuid, by in self._owners() if by == owner})
@@ -105,7 +105,8 @@ class Bench:
         return self.database.read(lambda tx: [(row.instance_uuid, row.owner) for row in tx.execute(query)])
 
     def _kill(self, member: str) -> float:
-        pids = sorted(self.region.table.alive()[member], key=leads, reverse=True)  # the master first: it would replace a worker
+        # the master first: it would replace a worker
+        pids = sorted(self.region.table.pids_by_member()[member], key=is_master, reverse=True)
         for pid in pids:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
@@ -155,7 +156,7 @@ def main() -> None:
         tell("super conductor killed: until its servers were ACTIVE", [done for _, done in found])
         cell = [bench.cell_conductor(number) for number in range(rounds)]
         tell("cell's conductor killed: until all that was under way was ACTIVE", [done for done, _ in cell])
-        bench.database.dispose()
+        bench.database.dispose_connections()
 
 
 if __name__ == "__main__":

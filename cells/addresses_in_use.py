@@ -27,10 +27,10 @@ def claim_in_use(database: ApiDatabase, cells: Sequence[Cell]) -> list[str]:
         after = ""
         while uuids := cell.read(cell_rows.with_ports_after, after, PAGE_SIZE):
             after = uuids[-1]
-            in_use = cell.read(cell_rows.ports, uuids)
+            in_use = cell.read(cell_rows.ports_by_row, uuids)
             servers = {server.body_uuid: server.uuid for server in database.read(mappings.of_bodies, in_use)}
-            own = {servers[body]: ports for body, ports in in_use.items() if body in servers}
-            contested += database.write(addresses.take_back, own, database.now())
+            ports_by_server = {servers[body]: ports for body, ports in in_use.items() if body in servers}
+            contested += database.write(addresses.take_back, ports_by_server, database.current_time())
     return settle_contested(database, {cell.uuid: cell for cell in cells}, contested)
 
 
@@ -40,11 +40,13 @@ def settle_contested(database: ApiDatabase, cells: Mapping[str, Cell], contested
     Raises CellUnavailable.
     """
     undecided = []
-    for each in contested:
-        if _may_have(database, cells, each):
-            undecided.append(f"{each.address} belongs to server {each.holder}, and the guest of server {each.server} has it too")
+    for contest in contested:
+        if _may_have(database, cells, contest):
+            undecided.append(
+                f"{contest.address} belongs to server {contest.holder}, and the guest of server {contest.server} has it too"
+            )
         else:
-            database.write(addresses.move_contested, each)
+            database.write(addresses.move_contested, contest)
     return undecided
 
 
@@ -57,11 +59,11 @@ def _may_have(database: ApiDatabase, cells: Mapping[str, Cell], contested: Conte
         if cell is None:
             return True
         if cell.read(cell_rows.with_ports, [server.body_uuid]):
-            ports = cell.read(cell_rows.ports, [server.body_uuid]).get(server.body_uuid, ())
-            if (contested.network_uuid, contested.address) in _addresses(ports):
+            ports = cell.read(cell_rows.ports_by_row, [server.body_uuid]).get(server.body_uuid, ())
+            if (contested.network_uuid, contested.address) in _addresses_of(ports):
                 return True
     return False
 
 
-def _addresses(ports: Iterable[Port]) -> set[tuple[str, str]]:
-    return {(port.network_id, each.address) for port in ports for each in port.addresses}
+def _addresses_of(ports: Iterable[Port]) -> set[tuple[str, str]]:
+    return {(port.network_id, fixed.address) for port in ports for fixed in port.addresses}

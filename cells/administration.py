@@ -62,8 +62,8 @@ def create_cell(api_database: ApiDatabase, new: NewCell, prepare: Prepare | None
     What ``prepare`` raises is raised here, and then nothing was saved. Raises Invalid or Misconfigured for a malformed name or URL,
     or a template that ``local`` cannot fill in, and Conflict where the name or a place that the URLs mean belongs to another cell.
     """
-    mapping = _mapping(new)
-    expanded = _checked(mapping, local)
+    mapping = _mapping_of(new)
+    expanded = _checked_mapping(mapping, local)
     api_database.read(_refuse_duplicates, expanded, local)
     if prepare is not None:
         prepare(expanded)
@@ -79,17 +79,17 @@ def change_cell(
     a name or place belongs to another cell, or somebody else has changed the cell meanwhile.
     """
     before = find_cell(api_database, name_or_uuid)
-    after = _changed(before, change)
+    after = _changed_mapping(before, change)
     if after == before:
         return before
     moved = (after.name, after.database_url, after.transport_url) != (before.name, before.database_url, before.transport_url)
     if not moved:
-        return api_database.write(cell_mappings.update, after)
-    expanded = _checked(after, local)
+        return api_database.write(cell_mappings.update_mapping, after)
+    expanded = _checked_mapping(after, local)
     api_database.read(_refuse_duplicates, expanded, local)
     if prepare is not None:
         prepare(expanded)
-    return api_database.write(_move, after, local)
+    return api_database.write(_move_mapping, after, local)
 
 
 def delete_cell(api_database: ApiDatabase, name_or_uuid: str, *, with_hosts: bool = False) -> CellMapping:
@@ -98,12 +98,12 @@ def delete_cell(api_database: ApiDatabase, name_or_uuid: str, *, with_hosts: boo
     ``with_hosts``: also forget which hosts belong to it. Raises NotFound, Invalid for cell0, and Conflict while there are servers,
     deletes that the cell has not confirmed, claims or, unless they are to be forgotten, hosts.
     """
-    mapping = deletable(api_database, name_or_uuid)
+    mapping = find_deletable(api_database, name_or_uuid)
     api_database.write(_delete, mapping, with_hosts)
     return mapping
 
 
-def deletable(api_database: ApiDatabase, name_or_uuid: str) -> CellMapping:
+def find_deletable(api_database: ApiDatabase, name_or_uuid: str) -> CellMapping:
     """The cell. Raises NotFound, and Invalid for cell0."""
     mapping = find_cell(api_database, name_or_uuid)
     if mapping.is_cell0:
@@ -126,7 +126,7 @@ def find_cell(api_database: ApiDatabase, name_or_uuid: str) -> CellMapping:
     raise errors.NoSuchCell(f"No cell is called {name_or_uuid!r}; {known}.")
 
 
-def _mapping(new: NewCell) -> CellMapping:
+def _mapping_of(new: NewCell) -> CellMapping:
     _check_name(new.name)
     if new.cell0 and new.transport_url not in ("", NO_TRANSPORT):
         raise errors.Invalid(f"cell0 has no bus: leave its transport URL out, or give {NO_TRANSPORT}")
@@ -143,9 +143,9 @@ def _mapping(new: NewCell) -> CellMapping:
     )
 
 
-def _checked(mapping: CellMapping, local: Local) -> CellMapping:
+def _checked_mapping(mapping: CellMapping, local: Local) -> CellMapping:
     """The mapping with its templates expanded. Raises where a URL, or a template, cannot be right."""
-    expanded = template.expand(mapping, local)
+    expanded = template.expand_mapping(mapping, local)
     database_place(expanded.database_url)
     if not mapping.is_cell0:
         transport_place(expanded.transport_url)
@@ -159,34 +159,34 @@ def _check_name(name: str) -> None:
         raise errors.Invalid(f"Cell name {name!r} looks like a UUID: commands would not know which cell is meant")
 
 
-def _changed(before: CellMapping, change: CellChange) -> CellMapping:
+def _changed_mapping(before: CellMapping, change: CellChange) -> CellMapping:
     if change.name is not None:
         _check_name(change.name)
     if before.is_cell0 and change.transport_url is not None:
         raise errors.Invalid("cell0 has no bus.")
     if before.is_cell0 and change.state not in (None, CellState.ENABLED):
         raise errors.Invalid(f"cell0 cannot be {change.state}.")
-    given = {name: value for name, value in msgspec.structs.asdict(change).items() if value is not None}
-    return msgspec.structs.replace(before, **given)
+    values = {name: value for name, value in msgspec.structs.asdict(change).items() if value is not None}
+    return msgspec.structs.replace(before, **values)
 
 
-def _move(tx: ApiTransaction, mapping: CellMapping, local: Local) -> CellMapping:
-    epochs.bump(tx, Epoch.CELLS)  # first: its lock keeps what is looked at true, here and below
-    _refuse_duplicates(tx, template.expand(mapping, local), local)
-    return cell_mappings.update(tx, mapping)
+def _move_mapping(tx: ApiTransaction, mapping: CellMapping, local: Local) -> CellMapping:
+    epochs.bump_epoch(tx, Epoch.CELLS)  # first: its lock keeps what is looked at true, here and below
+    _refuse_duplicates(tx, template.expand_mapping(mapping, local), local)
+    return cell_mappings.update_mapping(tx, mapping)
 
 
 def _delete(tx: ApiTransaction, mapping: CellMapping, with_hosts: bool) -> None:
-    if not with_hosts and (count := sum(home == mapping.uuid for home in host_mappings.homes(tx).values())):
+    if not with_hosts and (count := sum(home == mapping.uuid for home in host_mappings.cell_uuid_by_host(tx).values())):
         raise HasHosts(f"Cell '{mapping.name}' still has {count} hosts: delete them, or give --with-hosts")
-    cell_removal.forget(tx, mapping.uuid)
+    cell_removal.forget_cell(tx, mapping.uuid)
 
 
 def _create(tx: ApiTransaction, mapping: CellMapping, local: Local) -> CellMapping:
-    epochs.bump(tx, Epoch.CELLS)
+    epochs.bump_epoch(tx, Epoch.CELLS)
     if mapping.is_cell0 and (other := next((m for m in cell_mappings.list_all(tx) if m.is_cell0), None)) is not None:
         raise errors.Conflict(f"Cell {other.name!r} exists already: it is cell0 already.")
-    _refuse_duplicates(tx, template.expand(mapping, local), local)
+    _refuse_duplicates(tx, template.expand_mapping(mapping, local), local)
     cell_mappings.create(tx, mapping)
     return mapping
 
@@ -201,17 +201,17 @@ def _refuse_duplicates(tx: ApiTransaction, mapping: CellMapping, local: Local) -
         if other.name == mapping.name:
             raise errors.Conflict(f"Cell {other.name!r} exists already: it has the uuid {other.uuid}.")
     for other in others:
-        if _place(database_place, template.expand_database, other.database_url, local) == database:
-            raise _taken("database", other)
-        if transport is not None and _place(transport_place, template.expand_transport, other.transport_url, local) == transport:
-            raise _taken("transport", other)
+        if _place_of(database_place, template.expand_database, other.database_url, local) == database:
+            raise _duplicate_error("database", other)
+        if transport is not None and _place_of(transport_place, template.expand_transport, other.transport_url, local) == transport:
+            raise _duplicate_error("transport", other)
 
 
-def _taken(kind: str, other: CellMapping) -> errors.Conflict:
+def _duplicate_error(kind: str, other: CellMapping) -> errors.Conflict:
     return errors.Conflict(f"Cell {other.name!r} ({other.uuid}) uses this {kind} already: each cell needs one of its own.")
 
 
-def _place(of: Callable[[str], str], expand: Callable[[str, Local], str], url: str, local: Local) -> str | None:
+def _place_of(of: Callable[[str], str], expand: Callable[[str, Local], str], url: str, local: Local) -> str | None:
     """None for a URL that was not saved by us, or cannot be expanded here, and for ``none:///``: equal to no other."""
     try:
         return of(expand(url, local))
@@ -222,4 +222,4 @@ def _place(of: Callable[[str], str], expand: Callable[[str, Local], str], url: s
 def used_cells(api_database: ApiDatabase) -> set[str]:
     """The uuids of cells that hosts are mapped to, or servers that are not deleted."""
     hosts = {mapping.cell_uuid for mapping in api_database.read(host_mappings.list_all)}
-    return hosts | {count.cell_uuid for count in api_database.read(mappings.counts) if count.cell_uuid is not None}
+    return hosts | {count.cell_uuid for count in api_database.read(mappings.count_by_state) if count.cell_uuid is not None}

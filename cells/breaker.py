@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 class Breaker:
     """Judges one resource by how the calls to it end.
 
-    Closed until ``threshold`` calls in a row have failed. Then it is open: ``refusal()`` gives the reason, and every ``pause``
+    Closed until ``threshold`` calls in a row have failed. Then it is open: ``get_refusal()`` gives the reason, and every ``pause``
     seconds lets one caller through as a probe. A success closes it. A probe that never reports needs no care: the next one goes
     ``pause`` seconds after it, whatever became of it.
 
@@ -20,14 +20,14 @@ class Breaker:
 
     def __init__(
         self,
-        what: str,
+        resource_name: str,
         *,
         threshold: int = 3,
         pause: float = 2.0,
         clock: Callable[[], float] = time.monotonic,
         wall: Callable[[], float] = time.time,
     ) -> None:
-        self._what = what
+        self._what = resource_name
         self._threshold = threshold
         self._pause = pause
         self._clock = clock
@@ -48,8 +48,8 @@ class Breaker:
         """Whether calls are refused, probes apart."""
         return self._failures >= self._threshold
 
-    def refusal(self) -> str | None:
-        """Why a call may not be made now, or None: go on, and tell ``succeeded`` or ``failed`` how it ended."""
+    def get_refusal(self) -> str | None:
+        """Why a call may not be made now, or None: go on, and tell ``note_success`` or ``note_failure`` how it ended."""
         if self._failures < self._threshold:
             return None  # the usual way costs one comparison: no lock
         with self._lock:
@@ -62,13 +62,13 @@ class Breaker:
             since = datetime.fromtimestamp(self._since, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
             return f"{self._what} has not answered since {since} ({self._reason})"
 
-    def succeeded(self) -> None:
+    def note_success(self) -> None:
         """The resource answered, if only to say no."""
         if self._failures:
             with self._lock:
                 self._failures = 0
 
-    def failed(self, reason: str) -> None:
+    def note_failure(self, reason: str) -> None:
         """The resource did not answer; ``reason`` is shown to those refused."""
         with self._lock:
             if self._failures == 0:

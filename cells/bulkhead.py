@@ -53,14 +53,14 @@ class Bulkhead:
     """
 
     def __init__(
-        self, what: str, resource: str, settings: BulkheadSettings, *, inline: bool, silent: Sequence[type[Exception]] = ()
+        self, resource_name: str, resource: str, settings: BulkheadSettings, *, inline: bool, silent: Sequence[type[Exception]] = ()
     ) -> None:
-        self.breaker = Breaker(what, threshold=settings.failures, pause=settings.pause)
-        self._what = what
+        self.breaker = Breaker(resource_name, threshold=settings.failures, pause=settings.pause)
+        self._what = resource_name
         self._resource = resource
         self._timeout = settings.timeout
         self._silent = tuple(silent)
-        self._workers = None if inline else WorkerPool(f"{what} {resource}", settings.threads, spare=settings.threads)
+        self._workers = None if inline else WorkerPool(f"{resource_name} {resource}", settings.threads, spare=settings.threads)
 
     def run(self, call: Callable[[], T], timeout: float | None = None) -> T:
         """The result of ``call()``, within ``timeout`` seconds (None: as configured).
@@ -68,12 +68,12 @@ class Bulkhead:
         Raises CellUnavailable: refused by the breaker, not answered in time, or failed with one of ``silent``. When it came too
         late to be called back its effect is unknown: it may still happen, so only calls that may be repeated belong here.
         """
-        self._admit()
+        self._refuse_if_open()
         if self._workers is None:
-            return self._judged(call)
-        return self._started(self._workers, call, timeout)()
+            return self._judge_call(call)
+        return self._begin_in_workers(self._workers, call, timeout)()
 
-    def begin(self, call: Callable[[], T], timeout: float | None = None) -> PendingCall[T]:
+    def begin_call(self, call: Callable[[], T], timeout: float | None = None) -> PendingCall[T]:
         """Start ``call()`` and return what waits for its result: so that many cells can be asked at the same time.
 
         The deadline counts from now. The outcome, whatever it is, comes from the function returned, which is to be called once.
@@ -82,55 +82,55 @@ class Bulkhead:
         if self._workers is None:
             return PendingCall(lambda: self.run(call), _at_once)
         try:
-            self._admit()
+            self._refuse_if_open()
         except errors.CellUnavailable as refused:
-            return PendingCall(partial(_raise, refused), _at_once)
-        return self._started(self._workers, call, timeout)
+            return PendingCall(partial(_raise_error, refused), _at_once)
+        return self._begin_in_workers(self._workers, call, timeout)
 
     def close(self) -> None:
         """End the threads once they are idle. A bulkhead that is closed still runs what it is given."""
         if self._workers is not None:
             self._workers.close()
 
-    def _admit(self) -> None:
-        refusal = self.breaker.refusal()
+    def _refuse_if_open(self) -> None:
+        refusal = self.breaker.get_refusal()
         if refusal is not None:
-            raise self._error(refusal)
+            raise self._unavailable_error(refusal)
 
-    def _started(self, workers: WorkerPool, call: Callable[[], T], timeout: float | None) -> PendingCall[T]:
+    def _begin_in_workers(self, workers: WorkerPool, call: Callable[[], T], timeout: float | None) -> PendingCall[T]:
         allowed = self._timeout if timeout is None else timeout
         deadline = time.monotonic() + allowed
-        job = workers.submit(call)
+        job = workers.submit_call(call)
 
-        def collect() -> T:
-            if not job.wait(deadline - time.monotonic()):
+        def collect_result() -> T:
+            if not job.wait_end(deadline - time.monotonic()):
                 started = workers.give_up(job)
-                if not job.wait(0):
-                    raise self._late(allowed, started)
-            return self._judged(job.result)
+                if not job.wait_end(0):
+                    raise self._timeout_error(allowed, started)
+            return self._judge_call(job.get_result)
 
-        return PendingCall(collect, job.wait)
+        return PendingCall(collect_result, job.wait_end)
 
-    def _late(self, allowed: float, started: bool) -> errors.CellUnavailable:
+    def _timeout_error(self, allowed: float, started: bool) -> errors.CellUnavailable:
         if not started:  # whoever holds the threads will tell the breaker how that ended: being busy is no failure
-            return self._error(f"{self._what}: its {self._resource} is busy, no call began within {allowed:.3g} s")
+            return self._unavailable_error(f"{self._what}: its {self._resource} is busy, no call began within {allowed:.3g} s")
         reason = f"its {self._resource} gave no answer within {allowed:.3g} s"
-        self.breaker.failed(reason)
-        return self._error(f"{self._what}: {reason}")
+        self.breaker.note_failure(reason)
+        return self._unavailable_error(f"{self._what}: {reason}")
 
-    def _error(self, text: str) -> errors.CellUnavailable:
+    def _unavailable_error(self, text: str) -> errors.CellUnavailable:
         return errors.BusUnavailable(text) if self._resource == "bus" else errors.CellUnavailable(text)
 
-    def _judged(self, call: Callable[[], T]) -> T:
+    def _judge_call(self, call: Callable[[], T]) -> T:
         try:
             result = call()
         except self._silent as error:
-            self.breaker.failed(str(error))
-            raise self._error(f"{self._what}: {error}") from error
+            self.breaker.note_failure(str(error))
+            raise self._unavailable_error(f"{self._what}: {error}") from error
         except Exception:
-            self.breaker.succeeded()
+            self.breaker.note_success()
             raise
-        self.breaker.succeeded()
+        self.breaker.note_success()
         return result
 
 
@@ -138,5 +138,5 @@ def _at_once(_: float) -> bool:
     return True
 
 
-def _raise(error: Exception) -> NoReturn:
+def _raise_error(error: Exception) -> NoReturn:
     raise error

@@ -15,16 +15,16 @@ TRIES = 3
 """How often the events are applied, if the reader of the feed moves the cursor meanwhile."""
 
 
-def apply_rows(ledger: Ledger, cell: Cell, told: Sequence[FeedEvent]) -> bool:
+def apply_rows(ledger: Ledger, cell: Cell, row_events: Sequence[FeedEvent]) -> bool:
     """Apply these events of the cell as a reader of its feed would; the cursor stays.
 
     Returns false if the cursor was moved each time.
     """
     for _ in range(TRIES):
         try:
-            cursor = ledger.database.write(events.cursor, cell.uuid)
+            cursor = ledger.database.write(events.lock_cursor, cell.uuid)
             position = FeedPosition(cell_uuid=cell.uuid, cursor=cursor, upto=cursor)
-            ledger.write(events.apply, position, told, now=ledger.database.now())
+            ledger.write(events.apply_page, position, row_events, now=ledger.database.current_time())
         except errors.Conflict:
             continue
         return True

@@ -41,15 +41,15 @@ class Cell:
         self.compute = ComputeClient(bus) if bus is not None else None
         self.complaints = RateLimitedLog(LOG)
         """What this process has said of the cell lately."""
-        self.asked: Callable[[], None] = _content
+        self.asked: Callable[[], None] = _no_trouble
         """Call it when the cell has been asked for something whose end its feed will tell. ``send`` does."""
-        what = f"cell {mapping.name!r}"
+        cell_name = f"cell {mapping.name!r}"
         # A SQLite file can stall as a server can: another process that holds its lock is waited for. So it gets its threads too.
-        self._rows = Bulkhead(what, "database", settings, inline=False, silent=(errors.DatabaseUnavailable,))
+        self._rows = Bulkhead(cell_name, "database", settings, inline=False, silent=(errors.DatabaseUnavailable,))
         inline = bus is not None and bus.is_embedded
-        self._wire = Bulkhead(what, "bus", settings, inline=inline, silent=(Timeout, Unreachable))
+        self._wire = Bulkhead(cell_name, "bus", settings, inline=inline, silent=(Timeout, Unreachable))
         # Agents that do not answer must not hold up orders to others, nor be taken for a bus that does not.
-        self._questions = Bulkhead(what, "bus", settings, inline=inline, silent=(Unreachable,))
+        self._questions = Bulkhead(cell_name, "bus", settings, inline=inline, silent=(Unreachable,))
 
     def know_peers(self, pinned: Pinned) -> None:
         """Write to its agents what they know by the cell's records, or what is pinned."""
@@ -57,7 +57,7 @@ class Cell:
             self._bus.peers = cell_peers(self.read, pinned)
 
     @property
-    def mapping(self) -> CellMapping:
+    def current_mapping(self) -> CellMapping:
         """As last read from the API database: state and name may change while the cell is held, its URLs never do.
 
         The URLs may be templates (``cells/template.py``).
@@ -88,7 +88,7 @@ class Cell:
         """The same of its bus alone."""
         return self._wire.breaker.silent_since
 
-    def refusing(self) -> dict[str, bool]:
+    def refusals_by_resource(self) -> dict[str, bool]:
         """Of its database and its bus, whether calls are refused now because it does not answer."""
         return {"database": self._rows.breaker.open, "bus": self._wire.breaker.open}
 
@@ -101,52 +101,52 @@ class Cell:
         return self._rows.run(partial(self.database.write, fn, *args, **kwargs))
 
     def begin_write(self, fn: Callable[Concatenate[CellTransaction, P], T], *args: P.args, **kwargs: P.kwargs) -> PendingCall[T]:
-        """Start a ``write`` and return what waits for its result (see Bulkhead.begin)."""
-        return self._rows.begin(partial(self.database.write, fn, *args, **kwargs))
+        """Start a ``write`` and return what waits for its result (see Bulkhead.begin_call)."""
+        return self._rows.begin_call(partial(self.database.write, fn, *args, **kwargs))
 
     def begin_timed_read(self, fn: Callable[[CellTransaction], T]) -> Callable[[], tuple[T, float]]:
         """``begin_read`` whose result comes with the seconds that it took, without those it waited for a thread."""
-        return self._rows.begin(partial(_timed, partial(self.database.read, fn)))
+        return self._rows.begin_call(partial(_time_call, partial(self.database.read, fn)))
 
     def begin_read(self, fn: Callable[Concatenate[CellTransaction, P], T], *args: P.args, **kwargs: P.kwargs) -> Callable[[], T]:
-        """Start a ``read`` and return what waits for its result (see Bulkhead.begin)."""
-        return self._rows.begin(partial(self.database.read, fn, *args, **kwargs))
+        """Start a ``read`` and return what waits for its result (see Bulkhead.begin_call)."""
+        return self._rows.begin_call(partial(self.database.read, fn, *args, **kwargs))
 
     def send(self, fn: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """``fn(...)``, a call or cast of one of the cell's clients: ``cell.send(cell.compute.order, [...])``."""
         self.asked()
         return self._wire.run(partial(fn, *args, **kwargs))
 
-    def ask(self, call: Callable[[], T], timeout: float) -> T:
+    def ask_agent(self, call: Callable[[], T], timeout: float) -> T:
         """``call()``, which waits for the answer of one agent, within ``timeout`` seconds. Raises CellUnavailable as ``send`` does,
         and ``Timeout`` of an agent that does not answer.
         """
         return self._questions.run(call, timeout)
 
-    def now(self) -> float:
+    def current_time(self) -> float:
         """What the clock of the cell's database says, in seconds since the epoch. Raises CellUnavailable."""
-        return self.database.now() if self.database.knows_time else self._rows.run(self.database.now)
+        return self.database.current_time() if self.database.knows_time else self._rows.run(self.database.current_time)
 
     def check_bus(self) -> None:
         """Raise CellUnavailable unless the cell's broker answers and lets us in. cell0 has none, and is content."""
         self.begin_check_bus()()
 
     def begin_check_bus(self) -> Callable[[], float]:
-        """Start that, and return what waits for it (see Bulkhead.begin) and gives the seconds that it took."""
-        check = _content if self._bus is None else self._bus.login
-        timed = self._wire.begin(partial(_timed, check))
+        """Start that, and return what waits for it (see Bulkhead.begin_call) and gives the seconds that it took."""
+        check = _no_trouble if self._bus is None else self._bus.check_login
+        timed = self._wire.begin_call(partial(_time_call, check))
         return lambda: timed()[1]
 
     def probe_bus(self) -> None:
         """The same without a bound. Raises Unreachable."""
         if self._bus is not None:
-            self._bus.login()
+            self._bus.check_login()
 
-    def within(self, timeout: float) -> Deadline:
+    def with_timeout(self, timeout: float) -> Deadline:
         """The same cell for a caller who waits at most ``timeout`` seconds."""
         return Deadline(self, self._rows, self._wire, timeout)
 
-    def follow(self, mapping: CellMapping) -> bool:
+    def follow_mapping(self, mapping: CellMapping) -> bool:
         """Take over a change of the mapping; False where its URLs differ, so that another Cell must be made."""
         old = self._mapping
         if (old.database_url, old.transport_url) != (mapping.database_url, mapping.transport_url):
@@ -159,7 +159,7 @@ class Cell:
         self._rows.close()
         self._wire.close()
         self._questions.close()
-        self.database.dispose()
+        self.database.dispose_connections()
         if self._bus is not None:
             self._bus.close()
 
@@ -167,11 +167,11 @@ class Cell:
         return f"Cell({self.name!r}, {self.uuid})"
 
 
-def _content() -> None:
+def _no_trouble() -> None:
     """There is no bus to complain of, and nobody who reads the feed."""
 
 
-def _timed(call: Callable[[], T]) -> tuple[T, float]:
+def _time_call(call: Callable[[], T]) -> tuple[T, float]:
     began = time.monotonic()
     return call(), time.monotonic() - began
 
@@ -196,8 +196,8 @@ class Deadline:
 
     def begin_read(self, fn: Callable[Concatenate[CellTransaction, P], T], *args: P.args, **kwargs: P.kwargs) -> Callable[[], T]:
         """As the cell's: start it, and return what waits for its result."""
-        return self._rows.begin(partial(self._cell.database.read, fn, *args, **kwargs), self._timeout)
+        return self._rows.begin_call(partial(self._cell.database.read, fn, *args, **kwargs), self._timeout)
 
     def begin_check_bus(self) -> Callable[[], None]:
         """Start to ask whether the cell's broker answers, and return what waits for that."""
-        return self._wire.begin(self._cell.probe_bus, self._timeout)
+        return self._wire.begin_call(self._cell.probe_bus, self._timeout)

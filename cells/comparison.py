@@ -15,7 +15,7 @@ from cells import shelved
 from cells.addresses_in_use import claim_in_use
 from cells.cell import Cell
 from cells.fan_out import Answered, fan_out
-from cells.instance_mapping import adopt, map_instances
+from cells.instance_mapping import adopt_rows, map_instances
 from cells.registry import CellRegistry
 from cells.thaw import Thaw
 from db.api.claims.claims import Ledger
@@ -65,13 +65,17 @@ class Marks(Object, frozen=True, kw_only=True):
 # -- recognising -----------------------------------------------------------------------------------------------------------------
 
 
-def step(cells: Iterable[Cell], now: Incarnation, told: Mapping[str, int]) -> set[str]:
+def step_marks(cells: Iterable[Cell], now: Incarnation, marks_by_cell: Mapping[str, int]) -> set[str]:
     """Raise the mark in the cells that remember what they have confirmed, all at the same time; returns the uuids of those.
 
     What the others remember is to be asked: one of the databases may have been restored, or a cell does not answer.
     """
     mark = KnownMark(incarnation=now.uuid, mark=now.mark)
-    begun = {cell.uuid: cell.begin_write(incarnation_mark.step, mark, told[cell.uuid]) for cell in cells if cell.uuid in told}
+    begun = {
+        cell.uuid: cell.begin_write(incarnation_mark.step_mark, mark, marks_by_cell[cell.uuid])
+        for cell in cells
+        if cell.uuid in marks_by_cell
+    }
     stepped = set()
     for cell_uuid, collect in begun.items():
         with contextlib.suppress(errors.CellUnavailable):
@@ -84,7 +88,7 @@ def marks_of(registry: CellRegistry, cells: Iterable[Cell]) -> Marks:
     """Ask these cells what they remember, all at the same time."""
     seen: dict[str, KnownMark | None] = {}
     silent = registry.broken_by_name()
-    for answer in fan_out(cells, incarnation_mark.seen):
+    for answer in fan_out(cells, incarnation_mark.read_mark):
         if isinstance(answer, Answered):
             seen[answer.cell.uuid] = answer.value
         else:
@@ -94,7 +98,7 @@ def marks_of(registry: CellRegistry, cells: Iterable[Cell]) -> Marks:
 
 def all_cells(registry: CellRegistry) -> list[Cell]:
     """The cells that can be asked, cell0 too if there is one."""
-    cells = list(registry.cells())
+    cells = list(registry.list_cells())
     with contextlib.suppress(errors.NotFound):
         cells.append(registry.cell0)
     return cells
@@ -121,36 +125,36 @@ def handed_over(api_database: ApiDatabase, cells: Sequence[Cell]) -> tuple[list[
     A hand-over ends the request in the transaction before which no such row is: so the API database has lost that transaction. It
     shows a restore that is younger than any mark. Cells are named by their uuids.
     """
-    found: set[str] = set()
+    handed_over_uuids: set[str] = set()
     answered = {cell.uuid for cell in cells}
     after = ""
     while uuids := api_database.read(queue.requests_after, after, PAGE_SIZE):
         after = uuids[-1]
-        for answer in fan_out(cells, strays.strays, uuids):
+        for answer in fan_out(cells, strays.list_strays, uuids):
             if isinstance(answer, Answered):
-                found.update(stray.row.uuid for stray in answer.value)
+                handed_over_uuids.update(stray.row.uuid for stray in answer.value)
             else:
                 answered.discard(answer.cell.uuid)
     # those that were handed over while the cells were asked are queued no more
-    left = api_database.read(queue.requests, sorted(found)) if found else []
-    return [request.uuid for request in left], sorted(answered)
+    queued = api_database.read(queue.list_requests, sorted(handed_over_uuids)) if handed_over_uuids else []
+    return [request.uuid for request in queued], sorted(answered)
 
 
-def restored_cells(now: Incarnation, told: Mapping[str, int], marks: Marks) -> list[str]:
+def restored_cells(now: Incarnation, marks_by_cell: Mapping[str, int], marks: Marks) -> list[str]:
     """Cells whose database has forgotten a mark that it had confirmed, by uuid."""
-    found = []
+    restored = []
     for cell_uuid, seen in marks.seen.items():
-        confirmed = told.get(cell_uuid)
+        confirmed = marks_by_cell.get(cell_uuid)
         forgotten = seen is None or (seen.incarnation == now.uuid and confirmed is not None and seen.mark < confirmed)
         if confirmed is not None and forgotten:
-            found.append(cell_uuid)
-    return found
+            restored.append(cell_uuid)
+    return restored
 
 
 # -- the API database ------------------------------------------------------------------------------------------------------------
 
 
-def compare(
+def compare_cells(
     registry: CellRegistry, ledger: Ledger, known: str, without: Collection[str] = (), images: FolderStore | None = None
 ) -> Compared:
     """Adopt what the cells show to have been handed over, and compare the open operations. Then let requests be leased again, in a
@@ -190,8 +194,8 @@ def _adopt_queued(ledger: Ledger, cells: Sequence[Cell], adopted: dict[str, int]
     after = ""
     while uuids := ledger.database.read(queue.requests_after, after, PAGE_SIZE):
         after = uuids[-1]
-        for cell, found in adopt_found(ledger, cells, uuids).items():
-            adopted[cell.name] += len(found)
+        for cell, adopted_uuids in adopt_found(ledger, cells, uuids).items():
+            adopted[cell.name] += len(adopted_uuids)
 
 
 def _adopt_shelved(ledger: Ledger, cells: Sequence[Cell], images: FolderStore, adopted: dict[str, int]) -> None:
@@ -221,18 +225,18 @@ def adopt_found(ledger: Ledger, cells: Iterable[Cell], uuids: Sequence[str]) -> 
     best: dict[str, tuple[tuple[bool, int], Cell]] = {}
     for cell in cells:
         _remove_staged(cell, uuids)
-        for stray in cell.read(strays.strays, uuids):
-            rank = (not stray.leaving, stray.row.fence)
+        for stray in cell.read(strays.list_strays, uuids):
+            rank = (not stray.is_leaving, stray.row.fence)
             if stray.row.uuid not in best or rank > best[stray.row.uuid][0]:
                 best[stray.row.uuid] = rank, cell
     by_cell: dict[Cell, list[str]] = {}
-    for found, (_, cell) in best.items():
-        by_cell.setdefault(cell, []).append(found)
-    return {cell: adopt(ledger, cell, members) for cell, members in by_cell.items()}
+    for body_uuid, (_, cell) in best.items():
+        by_cell.setdefault(cell, []).append(body_uuid)
+    return {cell: adopt_rows(ledger, cell, members) for cell, members in by_cell.items()}
 
 
 def _remove_staged(cell: Cell, uuids: Sequence[str]) -> None:
-    rows = cell.read(cell_rows.rows, uuids).rows
+    rows = cell.read(cell_rows.read_rows, uuids).rows
     if staged := [row.uuid for row in rows.values() if row.state is State.STAGED]:
         cell.write(staging.remove_staged, staged)
 
@@ -240,18 +244,18 @@ def _remove_staged(cell: Cell, uuids: Sequence[str]) -> None:
 def _begin_anew(ledger: Ledger, cells: Sequence[Cell], known: str, marks: Marks) -> None:
     """The cells first: if this is interrupted, they know an incarnation that the API database does not, and all is repeated."""
     mark = max((seen.mark for seen in marks.seen.values() if seen is not None), default=0) + 1
-    told = KnownMark(incarnation=str(uuid.uuid4()), mark=mark)
+    new_mark = KnownMark(incarnation=str(uuid.uuid4()), mark=mark)
     for cell in cells:
-        cell.write(incarnation_mark.note, told, anew=True)
+        cell.write(incarnation_mark.note_mark, new_mark, anew=True)
     ledger.database.write(incarnation.forget_confirmed_marks)
-    if not ledger.database.write(incarnation.open_, known, told.incarnation, mark):
+    if not ledger.database.write(incarnation.open_, known, new_mark.incarnation, mark):
         LOG.info("another process has already compared the API database with its cells")
 
 
 # -- a cell's database -----------------------------------------------------------------------------------------------------------
 
 
-def retell(ledger: Ledger, cell: Cell) -> int:
+def retell_rows(ledger: Ledger, cell: Cell) -> int:
     """A cell's database was restored: let it tell all its rows again that the API level knows in a later state; returns how many.
 
     Nothing is ended and no guest is touched: what its hosts hold beyond its rows, agents keep and report.
@@ -259,13 +263,13 @@ def retell(ledger: Ledger, cell: Cell) -> int:
     count, after = 0, ""
     while uuids := cell.read(cell_rows.rows_after, after, PAGE_SIZE):
         after = uuids[-1]
-        rows = cell.read(cell_rows.rows, uuids).rows
-        _, records = ledger.database.read(servers.records, uuids)
+        rows = cell.read(cell_rows.read_rows, uuids).rows
+        _, records = ledger.database.read(servers.read_records, uuids)
         behind = {
             uuid: Read(version=row.version, seen=records[uuid].seen)
             for uuid, row in rows.items()
             if uuid in records and records[uuid].cell_uuid == cell.uuid and records[uuid].seen > row.version
         }
         if behind:
-            count += len(cell.write(row_repair.retell, behind, cell.now()))
+            count += len(cell.write(row_repair.retell_rows, behind, cell.current_time()))
     return count

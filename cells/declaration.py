@@ -60,17 +60,17 @@ def read(path: Path) -> list[DeclaredCell]:
         raise errors.Invalid(f"{path}{line}: {error.problem or 'this is not YAML'}") from None
     except yaml.YAMLError:
         raise errors.Invalid(f"{path}: this is not YAML") from None
-    return _DeclarationFile(path).cells(root)
+    return _DeclarationFile(path).parse_cells(root)
 
 
-def plan(declared: Sequence[DeclaredCell], existing: Iterable[CellMapping]) -> list[CellStep]:
+def plan_steps(declared: Sequence[DeclaredCell], existing: Iterable[CellMapping]) -> list[CellStep]:
     """A step per cell, those of the file first and in its order. Raises Invalid where a cell that is new lacks something."""
     there = {mapping.name: mapping for mapping in existing}
-    steps = [_step(cell, there.pop(cell.name, None)) for cell in declared]
+    steps = [_plan_step(cell, there.pop(cell.name, None)) for cell in declared]
     return steps + [CellStep(name=name, before=there[name], declared=False) for name in sorted(there)]
 
 
-def _step(cell: DeclaredCell, before: CellMapping | None) -> CellStep:
+def _plan_step(cell: DeclaredCell, before: CellMapping | None) -> CellStep:
     if before is None:
         if cell.database_url is None:
             raise errors.Invalid(f"Cell {cell.name!r} is new and needs a database_connection")
@@ -84,11 +84,11 @@ def _step(cell: DeclaredCell, before: CellMapping | None) -> CellStep:
         return CellStep(name=cell.name, new=new)
     if cell.cell0 != before.is_cell0:
         raise errors.Invalid(f"Cell {cell.name!r} {'is' if before.is_cell0 else 'is not'} cell0, and cannot become otherwise")
-    wanted = {name: getattr(cell, name) for name in ("database_url", "transport_url", "state")}
-    changed = {name: value for name, value in wanted.items() if value not in (None, getattr(before, name))}
+    declared_values = {name: getattr(cell, name) for name in ("database_url", "transport_url", "state")}
+    changed = {name: value for name, value in declared_values.items() if value not in (None, getattr(before, name))}
     if not changed:
         return CellStep(name=cell.name, before=before)
-    return CellStep(name=cell.name, change=typed.convert(changed, CellChange), before=before)
+    return CellStep(name=cell.name, change=typed.convert_data(changed, CellChange), before=before)
 
 
 class _DeclarationFile:
@@ -97,65 +97,65 @@ class _DeclarationFile:
     def __init__(self, path: Path) -> None:
         self._path = path
 
-    def cells(self, root: yaml.Node | None) -> list[DeclaredCell]:
+    def parse_cells(self, root: yaml.Node | None) -> list[DeclaredCell]:
         if not isinstance(root, yaml.MappingNode):
             raise errors.Invalid(f"{self._path}:1: a list 'cells:' is expected")
-        found: dict[str, DeclaredCell] = {}
-        for key, value in self._pairs(root, ("cells",)):
+        cells_by_name: dict[str, DeclaredCell] = {}
+        for key, value in self._parse_pairs(root, ("cells",)):
             if not isinstance(value, yaml.SequenceNode):
-                raise self._wrong(value, f"{key} must be a list")
+                raise self._invalid_error(value, f"{key} must be a list")
             for node in value.value:
-                cell = self._cell(node)
-                if cell.name in found:
-                    raise self._wrong(node, f"cell {cell.name!r} is in the list twice")
-                found[cell.name] = cell
-        return list(found.values())
+                cell = self._parse_cell(node)
+                if cell.name in cells_by_name:
+                    raise self._invalid_error(node, f"cell {cell.name!r} is in the list twice")
+                cells_by_name[cell.name] = cell
+        return list(cells_by_name.values())
 
-    def _cell(self, node: yaml.Node) -> DeclaredCell:
+    def _parse_cell(self, node: yaml.Node) -> DeclaredCell:
         if not isinstance(node, yaml.MappingNode):
-            raise self._wrong(node, "a cell is expected: name, database_connection, transport_url")
-        values = dict(self._pairs(node, KEYS))
+            raise self._invalid_error(node, "a cell is expected: name, database_connection, transport_url")
+        values = dict(self._parse_pairs(node, KEYS))
         if "name" not in values:
-            raise self._wrong(node, "a cell without a name")
-        state = self._text(values, "state")
+            raise self._invalid_error(node, "a cell without a name")
+        state = self._text_value(values, "state")
         if state is not None and state not in tuple(CellState):
-            raise self._wrong(values["state"], f"state must be one of {', '.join(CellState)}, not {state[:40]!r}")
+            raise self._invalid_error(values["state"], f"state must be one of {', '.join(CellState)}, not {state[:40]!r}")
         return DeclaredCell(
-            name=self._text(values, "name") or "",
-            database_url=self._text(values, "database_connection"),
-            transport_url=self._text(values, "transport_url"),
+            name=self._text_value(values, "name") or "",
+            database_url=self._text_value(values, "database_connection"),
+            transport_url=self._text_value(values, "transport_url"),
             state=None if state is None else CellState(state),
-            cell0=self._flag(values, "cell0"),
+            cell0=self._flag_value(values, "cell0"),
         )
 
-    def _pairs(self, node: yaml.MappingNode, known: Sequence[str]) -> Iterator[tuple[str, yaml.Node]]:
+    def _parse_pairs(self, node: yaml.MappingNode, known: Sequence[str]) -> Iterator[tuple[str, yaml.Node]]:
         seen: set[str] = set()
         for key, value in node.value:
             name = str(key.value)
             if name not in known:
-                raise self._wrong(key, f"{name[:40]!r} is not known here; there are: {', '.join(known)}")
+                raise self._invalid_error(key, f"{name[:40]!r} is not known here; there are: {', '.join(known)}")
             if name in seen:
-                raise self._wrong(key, f"{name!r} is given twice")
+                raise self._invalid_error(key, f"{name!r} is given twice")
             seen.add(name)
             yield name, value
 
-    def _text(self, values: dict[str, yaml.Node], key: str) -> str | None:
+    def _text_value(self, values: dict[str, yaml.Node], key: str) -> str | None:
         node = values.get(key)
         if node is None:
             return None
         if not isinstance(node, yaml.ScalarNode) or not node.value:
-            raise self._wrong(node, f"{key} must be a text")
+            raise self._invalid_error(node, f"{key} must be a text")
         if not is_safe(node.value):
-            raise self._wrong(node, f"{key} has control characters")
+            raise self._invalid_error(node, f"{key} has control characters")
         return str(node.value)
 
-    def _flag(self, values: dict[str, yaml.Node], key: str) -> bool:
+    def _flag_value(self, values: dict[str, yaml.Node], key: str) -> bool:
         node = values.get(key)
         if node is None:
             return False
         if not isinstance(node, yaml.ScalarNode) or node.value not in ("true", "false"):
-            raise self._wrong(node, f"{key} must be true or false")
+            raise self._invalid_error(node, f"{key} must be true or false")
         return bool(node.value == "true")
 
-    def _wrong(self, node: yaml.Node, text: str) -> errors.Invalid:
+    def _invalid_error(self, node: yaml.Node, text: str) -> errors.Invalid:
         return errors.Invalid(f"{self._path}:{node.start_mark.line + 1}: {text}")

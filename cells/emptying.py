@@ -29,11 +29,11 @@ from db.sql.connection import ApiTransaction
 from objects import errors, lifecycle
 from objects.base import Object
 from objects.instance import State
-from objects.operation import Operation, OperationArgs, OperationKind, OperationState, Outcome, allows
+from objects.operation import Operation, OperationArgs, OperationKind, OperationState, Outcome, allows_operation
 from objects.phase import vm_state_of
 from objects.process import AGENT_BINARY
 from objects.task import Power, TaskState
-from service.bisect import isolate
+from service.bisect import isolate_failures
 
 T = TypeVar("T")
 
@@ -63,14 +63,14 @@ class HostCondition(enum.StrEnum):
     SILENT = "silent"  # so is every other host of its cell: the cell's bus or conductor may be down instead
 
 
-def conditions(agents: Iterable[SeenService], down_after: float) -> dict[str, HostCondition]:
+def conditions_by_host(agents: Iterable[SeenService], down_after: float) -> dict[str, HostCondition]:
     """The condition of each host of a cell. ``agents``: all of the cell. ``down_after``: seconds of silence."""
     seen = list(agents)
     silent = HostCondition.DEAD if any(agent.age <= down_after for agent in seen) else HostCondition.SILENT
-    return {agent.service.host: _condition(agent, down_after, silent) for agent in seen}
+    return {agent.service.host: _condition_of(agent, down_after, silent) for agent in seen}
 
 
-def _condition(agent: SeenService, down_after: float, silent: HostCondition) -> HostCondition:
+def _condition_of(agent: SeenService, down_after: float, silent: HostCondition) -> HostCondition:
     if agent.service.forced_down:
         return HostCondition.DEAD
     return HostCondition.UP if agent.age <= down_after else silent
@@ -109,8 +109,8 @@ class Occupant(Object, frozen=True, kw_only=True):
 class MoveOrder(Object, frozen=True, kw_only=True):
     """How servers are to be moved. ``kinds``: by the condition of their hosts; servers of other hosts are left there.
 
-    ``live``: migrate servers live that run. ``to``: the destination, in the cell ``to_cell``; None: any. ``confirm``: confirm
-    moves that wait for their users.
+    ``live``: migrate servers live that run. ``to``: the destination, in the cell ``to_cell``; None: any. ``confirm_operation``:
+    confirm moves that wait for their users.
     """
 
     kinds: Mapping[HostCondition, OperationKind]
@@ -131,20 +131,22 @@ _LEFT = {
 }
 
 
-def judge(row: DueRow, body: Body | None, operation: Operation | None, condition: HostCondition, order: MoveOrder) -> Occupant:
+def judge_row(row: DueRow, body: Body | None, operation: Operation | None, condition: HostCondition, order: MoveOrder) -> Occupant:
     """What the body of this row needs. ``operation``: the open one of its server."""
     kind = order.kinds.get(condition)
-    found = Occupant(body_uuid=row.uuid, server_uuid=row.uuid, host=row.host or "", need=Need.STUCK, kind=kind, operation=operation)
+    occupant = Occupant(
+        body_uuid=row.uuid, server_uuid=row.uuid, host=row.host or "", need=Need.STUCK, kind=kind, operation=operation
+    )
     if body is None:
-        return msgspec.structs.replace(found, reason="only its cell knows it: see 'superconductor verify'")
-    if order.live and kind is OperationKind.MIGRATE and allows(OperationKind.LIVE_MIGRATE, body.server.power):
+        return msgspec.structs.replace(occupant, reason="only its cell knows it: see 'superconductor verify'")
+    if order.live and kind is OperationKind.MIGRATE and allows_operation(OperationKind.LIVE_MIGRATE, body.server.power):
         kind = OperationKind.LIVE_MIGRATE
-    found = msgspec.structs.replace(found, server_uuid=body.server.uuid, name=body.server.name, kind=kind)
-    need, reason = (Need.STUCK, _LEFT[condition]) if kind is None else _need(row, body, operation, kind, order)
-    return msgspec.structs.replace(found, need=need, reason=reason)
+    occupant = msgspec.structs.replace(occupant, server_uuid=body.server.uuid, name=body.server.name, kind=kind)
+    need, reason = (Need.STUCK, _LEFT[condition]) if kind is None else _need_of(row, body, operation, kind, order)
+    return msgspec.structs.replace(occupant, need=need, reason=reason)
 
 
-def _need(row: DueRow, body: Body, operation: Operation | None, kind: OperationKind, order: MoveOrder) -> tuple[Need, str]:
+def _need_of(row: DueRow, body: Body, operation: Operation | None, kind: OperationKind, order: MoveOrder) -> tuple[Need, str]:
     server = body.server
     if operation is not None and operation.frozen is not None:
         return Need.STUCK, f"{_under_way(operation)}, and has not been compared since a restore: {operation.frozen}"
@@ -165,7 +167,7 @@ def _need(row: DueRow, body: Body, operation: Operation | None, kind: OperationK
         return Need.WAIT, f"it is in state {server.state if server.state != 'active' else row.state}"
     if body.hidden or server.host != row.host:  # what its cell did has not been read yet
         return Need.WAIT, "its server is elsewhere: see 'superconductor verify' if it stays"
-    if not allows(kind, accepting.wanted_power(body, operation), failed=server.task_state is TaskState.FAILED):
+    if not allows_operation(kind, accepting.wanted_power(body, operation), failed=server.task_state is TaskState.FAILED):
         state = vm_state_of(server)
         is_paused = server.power is Power.PAUSED and not order.live
         also = ", and with --live while it is paused" if is_paused and kind is OperationKind.MIGRATE else ""
@@ -185,14 +187,14 @@ def _under_way(operation: Operation) -> str:
     return f"its {operation.kind} is in state {operation.state}: operation {operation.uuid}"
 
 
-def destination(registry: CellRegistry, host: str, cell: Cell, *, cross_cell: bool) -> str:
+def destination_cell(registry: CellRegistry, host: str, cell: Cell, *, cross_cell: bool) -> str:
     """The cell of the host that servers of ``cell`` are to go to. Raises errors.HostNotMapped, and errors.Invalid."""
-    found = registry.of_host(host)
-    if found.uuid != cell.uuid and not cross_cell:
+    target = registry.of_host(host)
+    if target.uuid != cell.uuid and not cross_cell:
         raise errors.Invalid(
-            f"Host {host!r} is in cell '{found.name}', not in '{cell.name}': give --cross-cell to move servers there"
+            f"Host {host!r} is in cell '{target.name}', not in '{cell.name}': give --cross-cell to move servers there"
         )
-    return found.uuid
+    return target.uuid
 
 
 class Emptier:
@@ -204,30 +206,32 @@ class Emptier:
         self.cell = cell
         self._order = order
 
-    def _conditions(self) -> dict[str, HostCondition]:
-        return conditions(self.cell.read(services.list_seen, AGENT_BINARY), self._order.down_after)
+    def _read_conditions(self) -> dict[str, HostCondition]:
+        return conditions_by_host(self.cell.read(services.list_seen, AGENT_BINARY), self._order.down_after)
 
-    def count(self, hosts: Sequence[str]) -> int:
+    def count_bodies(self, hosts: Sequence[str]) -> int:
         """How many bodies are on these hosts."""
-        return sum(len(self.cell.read(instances.on_hosts, some, OCCUPYING)) for some in batched(hosts, HOSTS_PER_READ))
+        return sum(
+            len(self.cell.read(instances.on_hosts, hosts_page, OCCUPYING)) for hosts_page in split_batches(hosts, HOSTS_PER_READ)
+        )
 
-    def occupants(self, hosts: Sequence[str]) -> Iterator[Occupant]:
+    def list_occupants(self, hosts: Sequence[str]) -> Iterator[Occupant]:
         """The bodies on these hosts, by host. They are read from the cell, whose rows have an index by host."""
-        found = self._conditions()
-        for some in batched(hosts, HOSTS_PER_READ):
-            rows = self.cell.read(instances.on_hosts, some, OCCUPYING)
-            bodies, opened = self.database.read(_known, [row.uuid for row in rows])
+        condition_by_host = self._read_conditions()
+        for hosts_page in split_batches(hosts, HOSTS_PER_READ):
+            rows = self.cell.read(instances.on_hosts, hosts_page, OCCUPYING)
+            bodies, opened = self.database.read(_read_known, [row.uuid for row in rows])
             for row in sorted(rows, key=lambda row: (row.host or "", row.uuid)):
                 body = bodies.get(row.uuid)
                 operation = opened.get(body.server.uuid) if body is not None else None
-                yield judge(row, body, operation, found.get(row.host or "", HostCondition.SILENT), self._order)
+                yield judge_row(row, body, operation, condition_by_host.get(row.host or "", HostCondition.SILENT), self._order)
 
     def failed_builds(self) -> Iterator[Occupant]:
         """Servers in ERROR in this cell: they are on no host, but the cell is not empty while it has them."""
         after = ""
         while rows := self.cell.read(instances.in_state, [State.ERROR], inf, ERRORS_PER_READ, after):
             after = rows[-1].uuid
-            bodies, _ = self.database.read(_known, [row.uuid for row in rows])
+            bodies, _ = self.database.read(_read_known, [row.uuid for row in rows])
             for row in rows:
                 body = bodies.get(row.uuid)
                 if body is not None and not body.server.deleted:
@@ -240,46 +244,48 @@ class Emptier:
                         reason="it is in ERROR: it can only be deleted",
                     )
 
-    def move(self, some: Sequence[Occupant]) -> tuple[list[Operation], dict[str, errors.SuperconductorError]]:
+    def accept_moves(self, occupants: Sequence[Occupant]) -> tuple[list[Operation], dict[str, errors.SuperconductorError]]:
         """Accept the moves of occupants that need one; return the operations, and by server why others were refused.
 
         They may have been judged long ago, so an evacuation looks at their hosts again, and is refused if these have come back.
         """
         refused: dict[str, errors.SuperconductorError] = {}
-        if any(each.kind is OperationKind.EVACUATE for each in some):
-            found = self._conditions()
-            for each in some:
-                if each.kind is OperationKind.EVACUATE and found.get(each.host) is not HostCondition.DEAD:
-                    text = f"Cannot 'evacuate' instance {each.server_uuid}: host {each.host} has come back"
-                    refused[each.server_uuid] = errors.Conflict(text)
+        if any(occupant.kind is OperationKind.EVACUATE for occupant in occupants):
+            condition_by_host = self._read_conditions()
+            for occupant in occupants:
+                if occupant.kind is OperationKind.EVACUATE and condition_by_host.get(occupant.host) is not HostCondition.DEAD:
+                    text = f"Cannot 'evacuate' instance {occupant.server_uuid}: host {occupant.host} has come back"
+                    refused[occupant.server_uuid] = errors.Conflict(text)
         accepted: list[Operation] = []
-        for chunk in batched([each for each in some if each.server_uuid not in refused], MOVES_PER_TRANSACTION):
-            done = isolate(self._accept, chunk)
+        for chunk in split_batches(
+            [occupant for occupant in occupants if occupant.server_uuid not in refused], MOVES_PER_TRANSACTION
+        ):
+            done = isolate_failures(self._accept_operations, chunk)
             accepted += [operation for operations_ in done.results for operation in operations_]
-            for each, error in done.failed:
+            for occupant, error in done.failed:
                 if not isinstance(error, errors.SuperconductorError):
                     raise error
-                refused[each.server_uuid] = error
+                refused[occupant.server_uuid] = error
         return accepted, refused
 
-    def _accept(self, some: Sequence[Occupant]) -> list[Operation]:
-        now = self.database.now()
-        return self.database.write(accepting.accept_all, [self._new_operation(each, now) for each in some], now)
+    def _accept_operations(self, occupants: Sequence[Occupant]) -> list[Operation]:
+        now = self.database.current_time()
+        return self.database.write(accepting.accept_all, [self._new_operation(occupant, now) for occupant in occupants], now)
 
-    def _new_operation(self, each: Occupant, now: float) -> NewOperation:
-        if each.kind is None:
-            raise ValueError(f"server {each.server_uuid} needs no move")
+    def _new_operation(self, occupant: Occupant, now: float) -> NewOperation:
+        if occupant.kind is None:
+            raise ValueError(f"server {occupant.server_uuid} needs no move")
         order = self._order
         return NewOperation(
             uuid=str(uuid.uuid4()),
-            server_uuid=each.server_uuid,
-            kind=each.kind,
+            server_uuid=occupant.server_uuid,
+            kind=occupant.kind,
             scope=None,
             user_id=order.user_id,
             request_id=order.request_id,
             deadline=now + MOVE_TIMEOUT_S,
             args=OperationArgs(host=order.to, cross_cell=order.cross_cell),
-            body_uuid=each.body_uuid,
+            body_uuid=occupant.body_uuid,
             overrides_lock=True,
             twin_uuid=str(uuid.uuid4()),
             batch_id=str(uuid.uuid4()),
@@ -289,28 +295,28 @@ class Emptier:
     def give_up(self, operation: Operation) -> None:
         """Give up a move that waits for a dead host; nothing if it does not any more. The server can be evacuated afterwards."""
         fault = {operation.uuid: "The server's host was called dead."}
-        self._ledger.write(steps.give_up, fault, self.database.now())
-        self.database.write(steps.recall, list(fault), self.database.now())
+        self._ledger.write(steps.give_up, fault, self.database.current_time())
+        self.database.write(steps.recall_migrations, list(fault), self.database.current_time())
 
-    def offload(self, operation: Operation) -> None:
+    def offload_server(self, operation: Operation) -> None:
         """Let a shelved server leave its host; nothing if it does not wait for that any more."""
-        self._ledger.write(shelving.offload, [operation.uuid], self.database.now())
+        self._ledger.write(shelving.offload_servers, [operation.uuid], self.database.current_time())
 
-    def confirm(self, operation: Operation) -> None:
+    def confirm_operation(self, operation: Operation) -> None:
         """Confirm an operation that waits for its user; nothing if it does not any more."""
-        self._ledger.write(steps.confirm, [operation.uuid], self.database.now())
+        self._ledger.write(steps.confirm_moves, [operation.uuid], self.database.current_time())
 
 
-def _known(tx: ApiTransaction, uuids: Sequence[str]) -> tuple[dict[str, Body], dict[str, Operation]]:
-    bodies = operations.bodies(tx, uuids)
+def _read_known(tx: ApiTransaction, uuids: Sequence[str]) -> tuple[dict[str, Body], dict[str, Operation]]:
+    bodies = operations.bodies_by_uuid(tx, uuids)
     return bodies, operations.open_for(tx, {body.server.uuid for body in bodies.values()})
 
 
-def batched(items: Iterable[T], most: int) -> Iterator[list[T]]:
+def split_batches(items: Iterable[T], most: int) -> Iterator[list[T]]:
     """Lists of at most ``most`` items, in order; ``itertools.batched`` of Python 3.12."""
-    left = iter(items)
-    while some := list(islice(left, most)):
-        yield some
+    remaining = iter(items)
+    while batch := list(islice(remaining, most)):
+        yield batch
 
 
 # -- the loop ----------------------------------------------------------------------------------------------------------------------
@@ -349,53 +355,57 @@ class Emptying:
     def run(self) -> list[Occupant]:
         """Go on until nothing is left that can be moved or waited for; returns what is left."""
         while True:
-            left = list(self._walk())
-            if not any(each.need is Need.WAIT for each in left) or time.monotonic() > self._end:
-                return left
-            self._pause()
+            remaining = list(self._walk_bodies())
+            if not any(occupant.need is Need.WAIT for occupant in remaining) or time.monotonic() > self._end:
+                return remaining
+            self._pause_for_ends()
 
-    def accept(self) -> tuple[int, list[Occupant]]:
+    def accept_movable(self) -> tuple[int, list[Occupant]]:
         """Accept what can be moved now and wait for nothing; returns how many these are, and the others."""
-        left = [each for each in self._walk() if each.server_uuid not in self._moving.values()]
-        return len(self._moving), left
+        remaining = [occupant for occupant in self._walk_bodies() if occupant.server_uuid not in self._moving.values()]
+        return len(self._moving), remaining
 
     # -- inside ------------------------------------------------------------------------------------------------------------------
 
-    def _walk(self) -> Iterator[Occupant]:
+    def _walk_bodies(self) -> Iterator[Occupant]:
         """Every body once, with what it needs after this has done what it can."""
-        for some in batched(self._emptier.occupants(self._hosts), MOVES_PER_TRANSACTION):
-            moved = self._move([each for each in some if each.need is Need.MOVE])
-            yield from (self._done(each, moved) for each in some)
+        for batch in split_batches(self._emptier.list_occupants(self._hosts), MOVES_PER_TRANSACTION):
+            moved = self._move_occupants([occupant for occupant in batch if occupant.need is Need.MOVE])
+            yield from (self._act_on_body(occupant, moved) for occupant in batch)
 
-    def _done(self, each: Occupant, moved: Mapping[str, tuple[Need, str]]) -> Occupant:
-        if each.server_uuid in moved and each.need is Need.MOVE:
-            need, reason = moved[each.server_uuid]
-            return msgspec.structs.replace(each, need=need, reason=reason)
-        if each.need is Need.CONFIRM and each.operation is not None:
-            self._emptier.confirm(each.operation)
-            return msgspec.structs.replace(each, need=Need.WAIT)
-        if each.need is Need.OFFLOAD and each.operation is not None:
-            self._emptier.offload(each.operation)
-            return msgspec.structs.replace(each, need=Need.WAIT)
-        if each.need is Need.GIVE_UP and each.operation is not None:
-            self._emptier.give_up(each.operation)
-            return msgspec.structs.replace(each, need=Need.WAIT)
-        return each
+    def _act_on_body(self, occupant: Occupant, moved: Mapping[str, tuple[Need, str]]) -> Occupant:
+        if occupant.server_uuid in moved and occupant.need is Need.MOVE:
+            need, reason = moved[occupant.server_uuid]
+            return msgspec.structs.replace(occupant, need=need, reason=reason)
+        if occupant.need is Need.CONFIRM and occupant.operation is not None:
+            self._emptier.confirm_operation(occupant.operation)
+            return msgspec.structs.replace(occupant, need=Need.WAIT)
+        if occupant.need is Need.OFFLOAD and occupant.operation is not None:
+            self._emptier.offload_server(occupant.operation)
+            return msgspec.structs.replace(occupant, need=Need.WAIT)
+        if occupant.need is Need.GIVE_UP and occupant.operation is not None:
+            self._emptier.give_up(occupant.operation)
+            return msgspec.structs.replace(occupant, need=Need.WAIT)
+        return occupant
 
-    def _move(self, some: Sequence[Occupant]) -> dict[str, tuple[Need, str]]:
+    def _move_occupants(self, occupants: Sequence[Occupant]) -> dict[str, tuple[Need, str]]:
         """Accept the moves of these, as places become free; returns what each server needs then, with the reason."""
         needs = {
-            each.server_uuid: (Need.STUCK, self._failed[each.server_uuid]) for each in some if each.server_uuid in self._failed
+            occupant.server_uuid: (Need.STUCK, self._failed[occupant.server_uuid])
+            for occupant in occupants
+            if occupant.server_uuid in self._failed
         }
-        left = [each for each in some if each.server_uuid not in needs]
-        while left:
+        remaining = [occupant for occupant in occupants if occupant.server_uuid not in needs]
+        while remaining:
             while len(self._moving) >= self._jobs and time.monotonic() < self._end:
-                self._pause()
+                self._pause_for_ends()
             if time.monotonic() > self._end:
-                return needs | {each.server_uuid: (Need.WAIT, "the time was over before it was its turn") for each in left}
-            count = int(min(len(left), self._jobs - len(self._moving)))
-            accepted, refused = self._emptier.move(left[:count])
-            left = left[count:]
+                return needs | {
+                    occupant.server_uuid: (Need.WAIT, "the time was over before it was its turn") for occupant in remaining
+                }
+            count = int(min(len(remaining), self._jobs - len(self._moving)))
+            accepted, refused = self._emptier.accept_moves(remaining[:count])
+            remaining = remaining[count:]
             for operation in accepted:
                 self._moving[operation.uuid] = operation.server_uuid
                 needs[operation.server_uuid] = Need.WAIT, _under_way(operation)
@@ -408,7 +418,7 @@ class Emptying:
         since = self._refused_since.setdefault(server_uuid, time.monotonic())
         return Need.WAIT if time.monotonic() - since < CONFLICT_PATIENCE_S else Need.STUCK
 
-    def _pause(self) -> None:
+    def _pause_for_ends(self) -> None:
         """Wait a moment, and see which moves have ended."""
         time.sleep(POLL_INTERVAL_S)
         for operation in self._emptier.database.read(operations.get, sorted(self._moving)):

@@ -37,18 +37,18 @@ def fan_out(
     It takes as long as the slowest cell, and never longer than the cells' deadline. Errors other than CellUnavailable are raised.
     """
     started = [(cell, cell.begin_read(fn, *args, **kwargs)) for cell in cells]
-    return [_collected(cell, collect) for cell, collect in started]
+    return [_collect_answer(cell, collect) for cell, collect in started]
 
 
 def fan_out_within(
     timeout: float, cells: Iterable[Cell], fn: Callable[Concatenate[CellTransaction, P], T], *args: P.args, **kwargs: P.kwargs
 ) -> list[Answered[T] | Unanswered]:
     """The same for a caller who waits at most ``timeout`` seconds, whatever the cells' deadline."""
-    started = [(cell, cell.within(timeout).begin_read(fn, *args, **kwargs)) for cell in cells]
-    return [_collected(cell, collect) for cell, collect in started]
+    started = [(cell, cell.with_timeout(timeout).begin_read(fn, *args, **kwargs)) for cell in cells]
+    return [_collect_answer(cell, collect) for cell, collect in started]
 
 
-def _collected(cell: Cell, collect: Callable[[], T]) -> Answered[T] | Unanswered:
+def _collect_answer(cell: Cell, collect: Callable[[], T]) -> Answered[T] | Unanswered:
     try:
         return Answered(cell=cell, value=collect())
     except errors.CellUnavailable as error:

@@ -36,18 +36,18 @@ class Health(Object, frozen=True, kw_only=True):
     since: float | None = None
 
     @property
-    def well(self) -> bool:
+    def is_well(self) -> bool:
         return self.database.trouble is None and (self.bus is None or self.bus.trouble is None)
 
 
-def look(cells: Iterable[Cell], down_after: float) -> list[Health]:
+def look_at_cells(cells: Iterable[Cell], down_after: float) -> list[Health]:
     """The health of each cell, in their order. It takes as long as the slowest of all, and never longer than the cells' deadline.
 
     A host is up that was heard of in the last ``down_after`` seconds, by the clock of the cell's database.
     """
     read = partial(_read, down_after=down_after)
     started = [(cell, cell.begin_timed_read(read), cell.begin_check_bus()) for cell in cells]
-    return [_collected(cell, database, bus) for cell, database, bus in started]
+    return [_collect_health(cell, database, bus) for cell, database, bus in started]
 
 
 class _DatabaseReading(Object, frozen=True, kw_only=True):
@@ -57,42 +57,42 @@ class _DatabaseReading(Object, frozen=True, kw_only=True):
 
 
 def _read(tx: CellTransaction, down_after: float) -> _DatabaseReading:
-    schema = sync.version(tx, "cell")
+    schema = sync.schema_version(tx, "cell")
     return _DatabaseReading(
         schema=schema,
-        tally=None if schema is None else services.tally(tx, AGENT_BINARY, clock.read(tx) - down_after),
+        tally=None if schema is None else services.count_services(tx, AGENT_BINARY, clock.read(tx) - down_after),
         refusal=ready.why_read_only(tx),
     )
 
 
-def _collected(cell: Cell, database: Callable[[], tuple[_DatabaseReading, float]], bus: Callable[[], float]) -> Health:
-    wire = None if cell.mapping.is_cell0 else _answer(bus)
+def _collect_health(cell: Cell, database: Callable[[], tuple[_DatabaseReading, float]], bus: Callable[[], float]) -> Health:
+    wire = None if cell.current_mapping.is_cell0 else _collect_time(bus)
     try:
-        told, seconds = database()
+        reading, seconds = database()
     except errors.SuperconductorError as error:
         return Health(database=Answer(trouble=str(error)), bus=wire, since=cell.silent_since)
-    tally = told.tally
+    tally = reading.tally
     return Health(
-        database=Answer(seconds=seconds, trouble=_judged(cell, told.schema, told.refusal)),
+        database=Answer(seconds=seconds, trouble=_refusal_of(cell, reading.schema, reading.refusal)),
         bus=wire,
-        schema=told.schema,
+        schema=reading.schema,
         hosts_up=tally.up if tally else None,
         hosts=tally.all if tally else None,
         since=cell.silent_since,
     )
 
 
-def _answer(collect: Callable[[], float]) -> Answer:
+def _collect_time(collect: Callable[[], float]) -> Answer:
     try:
         return Answer(seconds=collect())
     except errors.SuperconductorError as error:
         return Answer(trouble=str(error))
 
 
-def _judged(cell: Cell, schema: str | None, refusal: str) -> str | None:
+def _refusal_of(cell: Cell, schema: str | None, refusal: str) -> str | None:
     """Why a database that answers cannot be worked on."""
     try:
-        ready.judge(cell.database, "cell", schema)
+        ready.judge_schema(cell.database, "cell", schema)
         cell.database.check_writable(refusal)
     except errors.DatabaseUnavailable as error:
         return str(error)

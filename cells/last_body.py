@@ -36,38 +36,38 @@ class LastBodies(Object, frozen=True, kw_only=True):
     silent: Mapping[str, str]
 
 
-def look(registry: CellRegistry, ending: Ending, some: Iterable[OpenOperation]) -> LastBodies:
+def look_at_rows(registry: CellRegistry, ending: Ending, opened_operations: Iterable[OpenOperation]) -> LastBodies:
     """Read the rows of these operations' bodies, as far as this end depends on them."""
-    asked = {each.operation.uuid: (each, _asked(ending, each)) for each in some}
-    rows, away = _rows(registry, [body for _, bodies in asked.values() for body in bodies])
+    deciding_bodies = {opened.operation.uuid: (opened, _deciding_bodies_of(ending, opened)) for opened in opened_operations}
+    rows, away = _read_rows(registry, [body for _, bodies in deciding_bodies.values() for body in bodies])
     wrong: dict[str, str] = {}
     silent: dict[str, str] = {}
-    for uuid, (each, bodies) in asked.items():
+    for uuid, (opened, bodies) in deciding_bodies.items():
         unread = [why for body in bodies if (why := away.get(body.server.cell_uuid or ""))]
         if unread:
             silent[uuid] = unread[0]
-        elif bodies and (why := _contradiction(ending, each, rows)):
+        elif bodies and (why := _find_contradiction(ending, opened, rows)):
             wrong[uuid] = why
     return LastBodies(wrong=wrong, silent=silent)
 
 
-def refuse(database: ApiDatabase, registry: CellRegistry, ending: Ending, operation_uuid: str) -> None:
+def refuse_last_body(database: ApiDatabase, registry: CellRegistry, ending: Ending, operation_uuid: str) -> None:
     """Raise errors.Conflict if the end of the operation would delete the only body of its server; it is then compared first.
 
     Raises errors.CellUnavailable if a cell does not answer that has to be asked.
     """
-    found = database.read(operations.with_bodies, [operation_uuid])
-    last = look(registry, ending, found)
+    open_operations = database.read(operations.with_bodies, [operation_uuid])
+    last = look_at_rows(registry, ending, open_operations)
     for why in last.silent.values():
         raise errors.CellUnavailable(why)
     for why in last.wrong.values():
-        database.write(thaw.freeze, list(last.wrong), why, database.now())
+        database.write(thaw.freeze_operations, list(last.wrong), why, database.current_time())
         raise errors.NotCompared(f"Operation {operation_uuid}: {why}")
 
 
-def _asked(ending: Ending, each: OpenOperation) -> list[Body]:
+def _deciding_bodies_of(ending: Ending, opened: OpenOperation) -> list[Body]:
     """The bodies whose rows decide; none: nothing can be lost."""
-    source, twin = each.source, each.twin
+    source, twin = opened.source, opened.twin
     match ending:
         case Ending.RECLAIM:
             bodies = [source]
@@ -80,15 +80,15 @@ def _asked(ending: Ending, each: OpenOperation) -> list[Body]:
     return [body for body in bodies if body is not None and body.server.cell_uuid is not None]
 
 
-def _contradiction(ending: Ending, each: OpenOperation, rows: Mapping[str, InstanceRow]) -> str:
-    operation = each.operation
+def _find_contradiction(ending: Ending, opened: OpenOperation, rows: Mapping[str, InstanceRow]) -> str:
+    operation = opened.operation
     source, twin = rows.get(operation.source_uuid or ""), rows.get(operation.twin_uuid or "")
     if ending is Ending.RECLAIM:
         restored = source is not None and source.task_number > operation.number
         return "its cell shows that the server was restored" if restored else ""
     if ending is Ending.CONFIRM:
         return "" if twin is not None and twin.state is State.ACTIVE else "its cell does not have the moved server as ACTIVE"
-    is_only_one = each.source is not None and each.source.server.cell_uuid is not None and _has_ended(source)
+    is_only_one = opened.source is not None and opened.source.server.cell_uuid is not None and _has_ended(source)
     if is_only_one and twin is not None and twin.state is State.ACTIVE:
         return "its cells show that the new body is the only one that is left"
     return ""
@@ -98,7 +98,7 @@ def _has_ended(row: InstanceRow | None) -> bool:
     return row is None or row.state in (State.DELETING, State.DELETED)
 
 
-def _rows(registry: CellRegistry, bodies: Sequence[Body]) -> tuple[dict[str, InstanceRow], dict[str, str]]:
+def _read_rows(registry: CellRegistry, bodies: Sequence[Body]) -> tuple[dict[str, InstanceRow], dict[str, str]]:
     """The rows by uuid, and why cells did not answer, by their uuids."""
     by_cell: dict[str, list[str]] = defaultdict(list)
     for body in bodies:
@@ -107,7 +107,7 @@ def _rows(registry: CellRegistry, bodies: Sequence[Body]) -> tuple[dict[str, Ins
     away: dict[str, str] = {}
     for cell_uuid, uuids in by_cell.items():
         try:
-            rows |= registry.get(cell_uuid).read(cell_rows.rows, uuids).rows
+            rows |= registry.get(cell_uuid).read(cell_rows.read_rows, uuids).rows
         except (errors.Transient, errors.NotFound) as error:
             away[cell_uuid] = str(error)
     return rows, away

@@ -19,7 +19,7 @@ GROUP = "cells"
 class RegistrySettings(Object, frozen=True, kw_only=True):
     """How soon changes are noticed, and how patient the process is with each cell. Times in seconds.
 
-    A Cell that was replaced or removed is closed ``linger`` seconds later, when whoever still held it has finished. ``local`` is
+    A Cell that was replaced or removed is closed ``linger`` seconds later, when whoever still held it has finished. ``local_of`` is
     what URL templates of cells are filled in from. ``pinned``: messages versions by role.
     """
 
@@ -63,19 +63,19 @@ def list_opts() -> Listing:
     return [(GROUP, list(OPTIONS)), *upgrade_levels.list_opts(), *notifications.list_opts()]
 
 
-def settings(conf: cfg.ConfigOpts) -> RegistrySettings:
+def read_settings(conf: cfg.ConfigOpts) -> RegistrySettings:
     """The options as a frozen record. Registers them where that has not been done."""
     conf.register_opts(OPTIONS, group=GROUP)
     group = conf[GROUP]
     return RegistrySettings(
         poll_interval=group.poll_interval,
         bulkhead=BulkheadSettings(timeout=group.timeout, threads=group.threads, failures=group.breaker_failures),
-        local=local(conf),
-        pinned=upgrade_levels.settings(conf),
+        local=local_of(conf),
+        pinned=upgrade_levels.read_settings(conf),
     )
 
 
-def local(conf: cfg.ConfigOpts) -> Local:
+def local_of(conf: cfg.ConfigOpts) -> Local:
     """What URL templates of cells are filled in from: the API database and the API level's bus, as far as they are known here."""
     known = [conf[name] for name in ("api_transport_url", "transport_url") if name in conf]
     database = conf.api_database.connection if "api_database" in conf else None

@@ -11,7 +11,7 @@ from db.sql import ready
 from db.sql.engine import CellDatabase
 from rpc.transport import Bus
 from service import health, notifications, upgrade_levels
-from service.opts import required
+from service.opts import required_option
 from service.waiting import wait_for
 
 
@@ -22,33 +22,35 @@ class OwnCell:
     """
 
     def __init__(self, conf: cfg.ConfigOpts, pool_size: int) -> None:
-        check(conf)
-        self.database = CellDatabase(conf.cell_database.connection, max_pool_size=pool_size, outbox=notifications.settings(conf).on)
+        check_config(conf)
+        self.database = CellDatabase(
+            conf.cell_database.connection, max_pool_size=pool_size, outbox=notifications.read_settings(conf).is_on
+        )
         self.name = self.database.name
         self.bus = Bus(conf.transport_url, name=self.name)
-        self.bus.peers = releases.cell_peers(self.database.read, upgrade_levels.settings(conf))
+        self.bus.peers = releases.cell_peers(self.database.read, upgrade_levels.read_settings(conf))
         self._sign = health.HealthCheck(f"the database of cell {self.name}", lambda: ready.check_writable(self.database, "cell"))
 
-    def wait(self, stopped: threading.Event) -> bool:
+    def wait_ready(self, stopped: threading.Event) -> bool:
         """Wait until the database has its schema and the bus answers; return False if ``stopped`` was set before that."""
-        if not wait_for(f"the database of cell {self.name}", self._check, stopped):
+        if not wait_for(f"the database of cell {self.name}", self._check_schema, stopped):
             return False
-        health.BOARD.watch(self._sign)
-        return wait_for(f"the bus of cell {self.name}", self.bus.check, stopped)
+        health.BOARD.watch_part(self._sign)
+        return wait_for(f"the bus of cell {self.name}", self.bus.check_broker, stopped)
 
-    def _check(self) -> None:
-        ready.check(self.database, "cell")
+    def _check_schema(self) -> None:
+        ready.check_schema(self.database, "cell")
         self.database.read(releases.check_cell)
 
     def close(self) -> None:
         """Give up all connections, in bounded time."""
-        health.BOARD.forget(self._sign)
+        health.BOARD.forget_part(self._sign)
         self.bus.close()
-        self.database.dispose()
+        self.database.dispose_connections()
 
 
-def check(conf: cfg.ConfigOpts) -> None:
+def check_config(conf: cfg.ConfigOpts) -> None:
     """Raise Misconfigured where a conductor of a cell could not work with this configuration."""
-    required(conf, "cell_database.connection", "the URL of the cell's database")
-    required(conf, "transport_url", "the URL of the cell's bus")
-    upgrade_levels.settings(conf)
+    required_option(conf, "cell_database.connection", "the URL of the cell's database")
+    required_option(conf, "transport_url", "the URL of the cell's bus")
+    upgrade_levels.read_settings(conf)

@@ -16,7 +16,7 @@ from objects import errors, text
 from objects.messages_version import SPAN
 from objects.process import About, Process
 from service.periodic import Periodic
-from service.release import release
+from service.release import installed_release
 
 LOG = logging.getLogger(__name__)
 
@@ -41,7 +41,7 @@ class Presence:
         self._uuid = str(uuid.uuid4())
         self._began = time.monotonic()
         self._begun = False
-        self._beating = Periodic(f"presence-{binary}", interval, self._beat)
+        self._beating = Periodic(f"presence-{binary}", interval, self._record_life)
 
     def start(self) -> None:
         """From now on the process is seen."""
@@ -52,26 +52,26 @@ class Presence:
         """Take the record back. If that cannot be done within seconds, it is forgotten in time."""
         if self._begun:
             self._beating.stop(timeout=SHUTDOWN_WAIT_S)
-            ending = threading.Thread(target=self._end, name=f"end-{self._binary}", daemon=True)
+            ending = threading.Thread(target=self._end_record, name=f"end-{self._binary}", daemon=True)
             ending.start()
             ending.join(SHUTDOWN_WAIT_S)
 
-    def _end(self) -> None:
+    def _end_record(self) -> None:
         try:
-            self._database.write(processes.end, self._level, self._uuid)
+            self._database.write(processes.end_process, self._level, self._uuid)
         except errors.DatabaseUnavailable as error:
             LOG.info("the record of this process was not removed; it expires by itself: %s", error)
 
-    def _beat(self) -> None:
-        if not self._database.write(processes.renew, self._level, self._uuid):
-            self._database.write(processes.appear, self._level, self._record())
+    def _record_life(self) -> None:
+        if not self._database.write(processes.renew_process, self._level, self._uuid):
+            self._database.write(processes.record_process, self._level, self._process_record())
 
-    def _record(self) -> Process:
+    def _process_record(self) -> Process:
         return Process(
             uuid=self._uuid,
             binary=self._binary,
-            host=text.clean(socket.gethostname(), text.NAME_LENGTH),
-            about=About(release=release(), messages=str(SPAN), pid=os.getpid()),
+            host=text.clean_text(socket.gethostname(), text.NAME_LENGTH),
+            about=About(release=installed_release(), messages=str(SPAN), pid=os.getpid()),
             started_at=0.0,
             last_seen=0.0,
             age=time.monotonic() - self._began,

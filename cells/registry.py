@@ -63,7 +63,7 @@ class CellRegistry:
         self.epochs = EpochReader(api_database)
         """For whoever else follows epochs of the API database in this process."""
         self._mappings = EpochCache(self.epochs, ("cells",), cell_mappings.list_all, interval=interval)
-        self._hosts = EpochCache(self.epochs, ("hosts",), host_mappings.homes, interval=interval)
+        self._hosts = EpochCache(self.epochs, ("hosts",), host_mappings.cell_uuid_by_host, interval=interval)
         self._grouped: dict[str, frozenset[str]] = {}
         self._grouped_from: dict[str, str] | None = None
         self._lock = threading.Lock()
@@ -73,19 +73,19 @@ class CellRegistry:
         self._broken: dict[str, str] = {}
         self._broken_names: dict[str, str] = {}
         self._retired: list[tuple[float, Cell]] = []
-        metrics.BREAKER.follow(self._breakers)
+        metrics.BREAKER.follow_reader(self._breaker_values)
 
-    def cells(self) -> tuple[Cell, ...]:
-        """All cells but cell0, enabled or not, by name. Cells whose URLs cannot be used are left out; see ``broken``."""
-        self._follow()
+    def list_cells(self) -> tuple[Cell, ...]:
+        """All cells but cell0, enabled or not, by name. Cells whose URLs cannot be used are left out; see ``reasons_by_uuid``."""
+        self._follow_changes()
         return self._listed
 
     def get(self, uuid: str) -> Cell:
         """Raises NotFound, or CellUnavailable where the mapping's URLs cannot be used."""
-        self._follow()
+        self._follow_changes()
         if uuid not in self._cells:
-            self._mappings.refresh()  # it may be younger than the last look
-            self._follow()
+            self._mappings.refresh_value()  # it may be younger than the last look
+            self._follow_changes()
         if uuid in self._broken:
             raise errors.CellUnavailable(self._broken[uuid])
         try:
@@ -96,7 +96,7 @@ class CellRegistry:
     @property
     def cell0(self) -> Cell:
         """Raises NotFound where it was not created."""
-        self._follow()
+        self._follow_changes()
         if CELL0_UUID not in self._cells:
             raise errors.NotFound("There is no cell0: create it with 'superconductor cell create cell0 --cell0'.")
         return self._cells[CELL0_UUID]
@@ -105,7 +105,7 @@ class CellRegistry:
         """The cell the host is mapped to. Raises HostNotMapped."""
         uuid = self._hosts.get().get(host)
         if uuid is None:
-            uuid = self._hosts.refresh().get(host)
+            uuid = self._hosts.refresh_value().get(host)
         if uuid is None:
             raise errors.HostNotMapped(f"Host {host!r} is not mapped to a cell: run 'superconductor host discover'.")
         try:
@@ -134,25 +134,27 @@ class CellRegistry:
         """Whether a cell's database does not answer, or a cell cannot be used, as far as this process knows. Reads nothing."""
         return bool(self._broken) or any(cell.database_silent_since is not None for cell in self._listed)
 
-    def broken(self) -> dict[str, str]:
+    def reasons_by_uuid(self) -> dict[str, str]:
         """Cells that cannot be used whatever their servers do, because a URL is malformed: uuid -> reason."""
-        self._follow()
+        self._follow_changes()
         return dict(self._broken)
 
     def broken_by_name(self) -> dict[str, str]:
         """The same by name."""
-        self._follow()
+        self._follow_changes()
         return {self._broken_names[uuid]: reason for uuid, reason in self._broken.items()}
 
-    def _breakers(self) -> metrics.Values:
+    def _breaker_values(self) -> metrics.Values:
         """As they are, without looking for changes: who measures must not wait for a database."""
-        return [((cell.name, what), broken) for cell in self._listed for what, broken in cell.refusing().items()]
+        return [
+            ((cell.name, resource), broken) for cell in self._listed for resource, broken in cell.refusals_by_resource().items()
+        ]
 
-    def refresh(self) -> None:
+    def refresh_cells(self) -> None:
         """Look for changes now rather than at the next poll."""
-        self._mappings.refresh()
-        self._hosts.refresh()
-        self._follow()
+        self._mappings.refresh_value()
+        self._hosts.refresh_value()
+        self._follow_changes()
 
     def close(self) -> None:
         """Close every cell, all at the same time, and wait for that a bounded while. The registry must not be used afterwards."""
@@ -160,28 +162,28 @@ class CellRegistry:
             cells = [*self._cells.values(), *(cell for _, cell in self._retired)]
             self._cells, self._listed, self._retired = {}, (), []
         deadline = time.monotonic() + CLOSE_TIMEOUT_S
-        for closing in _closing(cells):
+        for closing in _close_cells(cells):
             closing.join(max(0.0, deadline - time.monotonic()))
 
-    def _follow(self) -> None:
+    def _follow_changes(self) -> None:
         """Make the cells agree with the mappings, if these have changed."""
         mappings = self._mappings.get()
         if mappings is not self._seen:
             with self._lock:
                 if mappings is not self._seen:
-                    self._agree(mappings)
+                    self._apply_mappings(mappings)
                     self._seen = mappings
         if self._retired:
             self._close_retired()
 
-    def _agree(self, mappings: Sequence[CellMapping]) -> None:
+    def _apply_mappings(self, mappings: Sequence[CellMapping]) -> None:
         """Made aside and published whole: nobody may find a cell missing while others are being opened."""
         before = dict(self._cells)
         cells: dict[str, Cell] = {}
         broken: dict[str, str] = {}
         for mapping in mappings:
             cell = before.get(mapping.uuid)
-            if cell is not None and cell.follow(mapping):
+            if cell is not None and cell.follow_mapping(mapping):
                 cells[mapping.uuid] = before.pop(mapping.uuid)
                 continue
             try:
@@ -191,14 +193,14 @@ class CellRegistry:
                 LOG.error("%s", broken[mapping.uuid])
         self._broken_names |= {mapping.uuid: mapping.name for mapping in mappings if mapping.uuid in broken}
         self._cells, self._broken = cells, broken
-        self._listed = tuple(sorted((c for c in cells.values() if not c.mapping.is_cell0), key=lambda c: c.name))
+        self._listed = tuple(sorted((c for c in cells.values() if not c.current_mapping.is_cell0), key=lambda c: c.name))
         closing_at = time.monotonic() + self._settings.linger
         self._retired += [(closing_at, cell) for cell in before.values()]
         for cell in before.values():
             LOG.info("cell %s (%s) was removed or has new URLs: its connections will be closed", cell.name, cell.uuid)
 
     def _open(self, mapping: CellMapping) -> Cell:
-        expanded = template.expand(mapping, self._settings.local)
+        expanded = template.expand_mapping(mapping, self._settings.local)
         cell = Cell(mapping, self._open_database(expanded), self._open_bus(expanded), self._settings.bulkhead)
         cell.know_peers(self._settings.pinned)
         LOG.info("cell %s (%s): database %s", mapping.name, mapping.uuid, mask_url(mapping.database_url))
@@ -209,10 +211,10 @@ class CellRegistry:
         with self._lock:
             due = [cell for at, cell in self._retired if at <= now]
             self._retired = [(at, cell) for at, cell in self._retired if at > now]
-        _closing(due)
+        _close_cells(due)
 
 
-def _closing(cells: Iterable[Cell]) -> list[threading.Thread]:
+def _close_cells(cells: Iterable[Cell]) -> list[threading.Thread]:
     """Close cells in threads of their own: a dead broker takes its time, and whoever came by should not have to wait for it."""
     threads = [start_daemon(f"close {cell.name}", cell.close) for cell in cells]
     return [thread for thread in threads if thread is not None]

@@ -13,11 +13,11 @@ from db.cell import services
 from db.processes import Level
 from db.sql.connection import CellTransaction, Connection
 from objects import errors
-from objects.messages_version import SPAN, MessagesVersion, Span, span_of, spoken
+from objects.messages_version import SPAN, MessagesVersion, Span, span_of, version_for
 from objects.process import AGENT_BINARY, CONDUCTOR_BINARY, SCHEDULER_BINARY, Process
 from rpc import cell_conductor, compute, scheduler, super_conductor
 from rpc.transport import Peers
-from service.release import release
+from service.release import installed_release
 from service.upgrade_levels import COMPUTE, CONDUCTOR, SCHEDULER, Pinned
 
 LOG = logging.getLogger(__name__)
@@ -68,10 +68,10 @@ class _Peers:
             return version
         known = self._known
         if known is None or time.monotonic() >= self._due:
-            known = self._refreshed()
+            known = self._refreshed_peers()
         return known.get((topic, server), known.get((topic, None), SPAN.newest))
 
-    def _refreshed(self) -> Known:
+    def _refreshed_peers(self) -> Known:
         with self._lock:
             if self._known is None or time.monotonic() >= self._due:
                 try:
@@ -86,15 +86,15 @@ class _Peers:
 
 def _of_api_level(tx: Connection) -> Known:
     known: dict[tuple[str, str | None], MessagesVersion] = {}
-    for binary, messages in processes.older(tx, "api", LIVE_S):
+    for binary, messages in processes.list_older(tx, "api", LIVE_S):
         if (topic := _TOPICS.get(binary)) is not None:
-            known[topic, None] = min(known.get((topic, None), SPAN.newest), spoken(span_of(messages)))
+            known[topic, None] = min(known.get((topic, None), SPAN.newest), version_for(span_of(messages)))
     return known
 
 
 def _of_cell(tx: CellTransaction) -> Known:
-    older = services.older(tx, AGENT_BINARY)
-    return {(compute.TOPIC, host): spoken(span_of(messages)) for host, messages in older.items()}
+    older = services.list_older(tx, AGENT_BINARY)
+    return {(compute.TOPIC, host): version_for(span_of(messages)) for host, messages in older.items()}
 
 
 # -- start-up ------------------------------------------------------------------------------------------------------------------
@@ -105,39 +105,39 @@ def check_api_level(tx: Connection) -> None:
     final = finalized.read(tx)
     if final > SPAN.newest:
         raise errors.Misconfigured(
-            f"This is release {release()} (messages {SPAN}), and the upgrade to {final} was finalized: upgrade it"
+            f"This is release {installed_release()} (messages {SPAN}), and the upgrade to {final} was finalized: upgrade it"
         )
-    _check((f"{process.binary} on {process.host}", process.about.messages) for process in _alive(tx, "api"))
+    _check_peers((f"{process.binary} on {process.host}", process.about.messages) for process in _list_live(tx, "api"))
 
 
 def check_cell(tx: CellTransaction) -> None:
     """The same beside the conductors and agents of a cell."""
-    _check((f"{process.binary} on {process.host}", process.about.messages) for process in _alive(tx, "cell"))
+    _check_peers((f"{process.binary} on {process.host}", process.about.messages) for process in _list_live(tx, "cell"))
     agents = [seen.service for seen in services.list_seen(tx, AGENT_BINARY) if seen.age <= LIVE_S and not seen.service.forced_down]
-    _check((f"{agent.binary} on {agent.host}", agent.messages) for agent in agents)
+    _check_peers((f"{agent.binary} on {agent.host}", agent.messages) for agent in agents)
 
 
 def check_agent(host: str, messages: str) -> None:
     """Raise errors.Misconfigured if a conductor of this release cannot work with this agent."""
-    _check([(f"{AGENT_BINARY} on {host}", messages)])
+    _check_peers([(f"{AGENT_BINARY} on {host}", messages)])
 
 
-def _alive(tx: Connection, level: Level) -> list[Process]:
+def _list_live(tx: Connection, level: Level) -> list[Process]:
     return [process for process in processes.list_all(tx, level) if process.age <= LIVE_S]
 
 
-def _check(others: Iterable[tuple[str, str | None]]) -> None:
-    apart = {name: span for name, messages in others if not SPAN.meets(span := span_of(messages))}
+def _check_peers(others: Iterable[tuple[str, str | None]]) -> None:
+    apart = {name: span for name, messages in others if not SPAN.is_compatible_with(span := span_of(messages))}
     if not apart:
         return
-    ours = f"This process is of release {release()} and knows messages {SPAN}"
-    for too_old, theirs in ((True, _named(apart, older=True)), (False, _named(apart, older=False))):
+    ours = f"This process is of release {installed_release()} and knows messages {SPAN}"
+    for too_old, theirs in ((True, _describe_peers(apart, older=True)), (False, _describe_peers(apart, older=False))):
         if theirs:
             advice = "they are too old: upgrade them first" if too_old else "this process is too old: upgrade it"
             raise errors.Misconfigured(f"{ours}. Others are alive that know none of these: {theirs}; {advice}")
 
 
-def _named(apart: Mapping[str, Span], *, older: bool) -> str:
-    found = sorted(f"{name} ({span})" for name, span in apart.items() if (span.newest < SPAN.oldest) is older)
-    more = f" and {len(found) - NAMES_SHOWN_LIMIT} more" if len(found) > NAMES_SHOWN_LIMIT else ""
-    return ", ".join(found[:NAMES_SHOWN_LIMIT]) + more
+def _describe_peers(apart: Mapping[str, Span], *, older: bool) -> str:
+    peers = sorted(f"{name} ({span})" for name, span in apart.items() if (span.newest < SPAN.oldest) is older)
+    more = f" and {len(peers) - NAMES_SHOWN_LIMIT} more" if len(peers) > NAMES_SHOWN_LIMIT else ""
+    return ", ".join(peers[:NAMES_SHOWN_LIMIT]) + more

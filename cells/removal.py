@@ -57,7 +57,7 @@ class RemovalEntry(Object, frozen=True, kw_only=True):
 def silence_of(cell: Cell) -> str | None:
     """Why the cell's database does not answer; None if it does. Raises Conflict where its server does, and lets nobody in."""
     try:
-        cell.read(ready.answer)
+        cell.read(ready.check_answer)
     except errors.CellUnavailable as error:
         reason = str(error)
         if _SAID.search(reason) and not _GONE.search(reason):
@@ -66,28 +66,28 @@ def silence_of(cell: Cell) -> str | None:
     return None
 
 
-def remove(ledger: Ledger, mapping: CellMapping, *, dead: bool, dry_run: bool = False) -> list[RemovalEntry]:
+def remove_cell(ledger: Ledger, mapping: CellMapping, *, dead: bool, dry_run: bool = False) -> list[RemovalEntry]:
     """Remove the cell, or only say what that would do; returns the account.
 
     ``dead``: its database does not answer (``silence_of``). Raises Conflict where it is not and something lives in the cell, and
     NotFound if somebody else removes it at the same time.
     """
     database = ledger.database
-    estate = database.read(cell_removal.survey, mapping.uuid, LOST)
+    estate = database.read(cell_removal.survey_cell, mapping.uuid, LOST)
     if not dead and (estate.residents or estate.guests):
         raise HasServers(
             f"Cell {mapping.name!r} answers, and {len(estate.residents)} servers and {len(estate.guests)} other claims are there: "
             "delete the servers and then the cell; --offline is for a cell whose database is lost"
         )
     account = Account()
-    account.add(estate)
+    account.add_contents(estate)
     if dry_run:
-        return account.entries()
+        return account.list_entries()
     if mapping.state is CellState.ENABLED:
         change_cell(database, mapping.uuid, CellChange(state=CellState.DISABLED))
     # what could contradict these is lost with the cell
     frozen = sorted({r.operation.operation.uuid for r in estate.residents if r.operation and r.operation.operation.frozen})
-    database.write(thaw.unfreeze, frozen, database.now())
+    database.write(thaw.unfreeze_operations, frozen, database.current_time())
     if leaving := [r.operation for r in estate.residents if r.operation is not None and _leaves_live(r)]:
         for start in range(0, len(leaving), cell_removal.SERVERS_PER_TRANSACTION):
             ledger.write(cell_removal.ask_twins, mapping.uuid, leaving[start : start + cell_removal.SERVERS_PER_TRANSACTION])
@@ -96,22 +96,22 @@ def remove(ledger: Ledger, mapping: CellMapping, *, dead: bool, dry_run: bool = 
             "they have arrived: run the command again once 'operation list' does not show them any more"
         )
     for last in (*[False] * (EMPTYING_ROUNDS_LIMIT - 1), True):
-        _empty(ledger, mapping.uuid, estate)
+        _empty_cell(ledger, mapping.uuid, estate)
         try:
-            database.write(cell_removal.forget, mapping.uuid, failed_with=LOST)
+            database.write(cell_removal.forget_cell, mapping.uuid, failed_with=LOST)
         except errors.Conflict:  # something was handed over, claimed or deleted while the rest was looked at
             if last:
                 raise
-            estate = database.read(cell_removal.survey, mapping.uuid, LOST)
-            account.add(estate)
+            estate = database.read(cell_removal.survey_cell, mapping.uuid, LOST)
+            account.add_contents(estate)
         else:
             break
-    return account.entries()
+    return account.list_entries()
 
 
-def _empty(ledger: Ledger, cell_uuid: str, estate: CellContents) -> None:
+def _empty_cell(ledger: Ledger, cell_uuid: str, estate: CellContents) -> None:
     """Everything that lives in the cell ends or goes elsewhere, a page in a transaction."""
-    now = ledger.database.now()
+    now = ledger.database.current_time()
     fates: dict[RemovalFate, list[str]] = {fate: [] for fate in RemovalFate}
     for resident in estate.residents:
         fates[fate_of(resident)].append(resident.uuid)
@@ -121,19 +121,19 @@ def _empty(ledger: Ledger, cell_uuid: str, estate: CellContents) -> None:
         moving = [r.operation for r in estate.residents if r.operation is not None and fate_of(r) is fate]
         for start in range(0, len(moving), cell_removal.SERVERS_PER_TRANSACTION):
             ledger.write(step, cell_uuid, moving[start : start + cell_removal.SERVERS_PER_TRANSACTION], LOST, now)
-    for page in _pages(requested):
+    for page in _split_pages(requested):
         ledger.write(cell_removal.send_elsewhere, cell_uuid, page, now)
-    for page in _pages(fates[RemovalFate.FAILED]):
+    for page in _split_pages(fates[RemovalFate.FAILED]):
         ledger.write(cell_removal.fail_builds, cell_uuid, page, LOST, now)
-    for page in _pages(fates[RemovalFate.DELETED]):
+    for page in _split_pages(fates[RemovalFate.DELETED]):
         ledger.write(cell_removal.delete_servers, cell_uuid, page, LOST, now)
-    for page in _pages(fates[RemovalFate.CONFIRMED]):
+    for page in _split_pages(fates[RemovalFate.CONFIRMED]):
         ledger.write(cell_removal.confirm_deletes, cell_uuid, page, now)
-    for page in _pages(left_behind):
+    for page in _split_pages(left_behind):
         ledger.write(cell_removal.release_orphans, page)
 
 
-def _pages(uuids: Sequence[str]) -> Iterator[Sequence[str]]:
+def _split_pages(uuids: Sequence[str]) -> Iterator[Sequence[str]]:
     for start in range(0, len(uuids), cell_removal.SERVERS_PER_TRANSACTION):
         yield uuids[start : start + cell_removal.SERVERS_PER_TRANSACTION]
 
@@ -157,7 +157,7 @@ class RemovalFate(enum.StrEnum):
 _STEPS = {
     RemovalFate.GIVEN_UP: cell_removal.give_up,
     RemovalFate.REPLACED: cell_removal.go_on,
-    RemovalFate.SHELVED: cell_removal.offload,
+    RemovalFate.SHELVED: cell_removal.offload_servers,
     RemovalFate.TURNED_BACK: cell_removal.turn_back,
 }
 _WAITING = (OperationState.VERIFY, OperationState.REVERTING)
@@ -176,29 +176,31 @@ def fate_of(resident: Resident) -> RemovalFate:
 
 def _leaves_live(resident: Resident) -> bool:
     """Whether its guest may have gone over to another cell: only that cell can say."""
-    each = resident.operation
-    if each is None or resident.deleted or each.operation.state is not OperationState.SENDING or each.twin is None:
+    opened = resident.operation
+    if opened is None or resident.deleted or opened.operation.state is not OperationState.SENDING or opened.twin is None:
         return False
     return (
-        each.source is not None and each.source.uuid == resident.uuid and each.source.server.cell_uuid != each.twin.server.cell_uuid
+        opened.source is not None
+        and opened.source.uuid == resident.uuid
+        and opened.source.server.cell_uuid != opened.twin.server.cell_uuid
     )
 
 
 def _fate_of_move(resident: Resident) -> RemovalFate | None:
     """What becomes of one of the two bodies of an operation, if the other one is elsewhere and may be the server."""
-    each = resident.operation
-    if each is None or resident.deleted or each.source is None:
+    opened = resident.operation
+    if opened is None or resident.deleted or opened.source is None:
         return None
-    if each.operation.state is OperationState.SHELVED:
+    if opened.operation.state is OperationState.SHELVED:
         return RemovalFate.SHELVED
-    if each.twin is None:
+    if opened.twin is None:
         return None
-    source, twin, state = each.source.server, each.twin.server, each.operation.state
+    source, twin, state = opened.source.server, opened.twin.server, opened.operation.state
     if source.cell_uuid == twin.cell_uuid:
         return None
     if _leaves_live(resident):
         return RemovalFate.ASKED
-    if each.twin.uuid == resident.uuid:
+    if opened.twin.uuid == resident.uuid:
         if state in (OperationState.BUILDING, OperationState.SENDING):
             return RemovalFate.GIVEN_UP
         return RemovalFate.TURNED_BACK if state in _WAITING and not source.deleted else None
@@ -213,35 +215,35 @@ class Account:
         self._entries: dict[tuple[str, str], RemovalEntry] = {}
         self._freed: dict[str, Counter[str]] = {}
 
-    def add(self, estate: CellContents) -> None:
+    def add_contents(self, estate: CellContents) -> None:
         for resident in estate.residents:
             entry = _of_server(resident)
-            if self._add(entry) and entry.outcome == RemovalFate.DELETED and resident.charged is not None:
+            if self._add_entry(entry) and entry.outcome == RemovalFate.DELETED and resident.charged is not None:
                 cores, ram = resident.charged
                 freed = self._freed.setdefault(resident.project_id, Counter())
                 freed.update({"servers": 0 if resident.hidden else 1, "cores": cores, "MiB": ram})
         for guest in estate.guests:
             kind, outcome = ("build", "sent elsewhere") if guest.requested else ("claim", "released")
-            self._add(
+            self._add_entry(
                 RemovalEntry(
                     kind=kind,
                     id=guest.uuid,
                     name=guest.name,
                     project=guest.project_id,
                     host=guest.claim.host,
-                    amounts=_amounts(guest.claim),
+                    amounts=_describe_amounts(guest.claim),
                     outcome=outcome,
                 )
             )
         for host in estate.hosts:
             aggregates = estate.aggregates.get(host, ())
             outcome = f"forgotten, also in {', '.join(aggregates)}" if aggregates else "forgotten"
-            self._add(RemovalEntry(kind="host", id=host, host=host, outcome=outcome))
+            self._add_entry(RemovalEntry(kind="host", id=host, host=host, outcome=outcome))
 
-    def _add(self, entry: RemovalEntry) -> bool:
+    def _add_entry(self, entry: RemovalEntry) -> bool:
         return self._entries.setdefault((entry.kind, entry.id), entry) is entry
 
-    def entries(self) -> list[RemovalEntry]:
+    def list_entries(self) -> list[RemovalEntry]:
         """Servers, builds, claims and hosts, then the quota of each project that is freed."""
         quotas = [
             RemovalEntry(
@@ -264,10 +266,10 @@ def _of_server(resident: Resident) -> RemovalEntry:
         project=resident.project_id,
         state=resident.state,
         host=resident.host or "",
-        amounts="" if resident.claim is None else _amounts(resident.claim),
+        amounts="" if resident.claim is None else _describe_amounts(resident.claim),
         outcome=str(fate_of(resident)),
     )
 
 
-def _amounts(claim: CellClaim) -> str:
+def _describe_amounts(claim: CellClaim) -> str:
     return f"{claim.vcpus} vCPUs, {claim.memory_mb} MiB, {claim.disk_gb} GiB"

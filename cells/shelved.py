@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from cells.addresses_in_use import settle_contested
 from cells.cell import Cell
-from cells.instance_mapping import adopt
+from cells.instance_mapping import adopt_rows
 from db.api.claims import claim_repair
 from db.api.claims.claims import Ledger
 from db.api.reconcile import operation_repair
@@ -28,7 +28,9 @@ def adopt_shelved(ledger: Ledger, cell: Cell, images: FolderStore) -> int:
 
     Raises ServiceUnavailable if the image store does not answer.
     """
-    return sum(len(adopt(ledger, cell, uuids)) for uuids in _saved(ledger, cell, images, lambda record: record is None))
+    return sum(
+        len(adopt_rows(ledger, cell, uuids)) for uuids in _pages_of_saved(ledger, cell, images, lambda record: record is None)
+    )
 
 
 def shelve_again(ledger: Ledger, cell: Cell, images: FolderStore, cells: Mapping[str, Cell]) -> None:
@@ -40,18 +42,20 @@ def shelve_again(ledger: Ledger, cell: Cell, images: FolderStore, cells: Mapping
     def is_live(record: Record | None) -> bool:
         return record is not None and record.cell_uuid == cell.uuid and not record.deleted and not record.hidden
 
-    for uuids in _saved(ledger, cell, images, is_live):
+    for uuids in _pages_of_saved(ledger, cell, images, is_live):
         shelve_servers(ledger, cell, uuids, cells)
 
 
-def _saved(ledger: Ledger, cell: Cell, images: FolderStore, concerns: Callable[[Record | None], bool]) -> Iterator[list[str]]:
+def _pages_of_saved(
+    ledger: Ledger, cell: Cell, images: FolderStore, concerns: Callable[[Record | None], bool]
+) -> Iterator[list[str]]:
     """Pages of tombstones whose snapshots are in the image store, of those whose records ``concerns`` chooses."""
     after = ""
     while snapshots := cell.read(cell_rows.shelved_after, after, PAGE_SIZE):
         after = [*snapshots][-1]
-        _, records = ledger.database.read(servers.records, list(snapshots))
+        _, records = ledger.database.read(servers.read_records, list(snapshots))
         chosen = {uuid: snapshot for uuid, snapshot in snapshots.items() if concerns(records.get(uuid))}
-        if saved := [uuid for uuid, snapshot in chosen.items() if images.exists(snapshot.image_id)]:
+        if saved := [uuid for uuid, snapshot in chosen.items() if images.has_snapshot(snapshot.image_id)]:
             yield saved
 
 
@@ -61,11 +65,13 @@ def shelve_servers(ledger: Ledger, cell: Cell, uuids: Sequence[str], cells: Mapp
     The caller has seen that the image store has the snapshots of these tombstones. ``cells``: those that answer, by uuid.
     """
     database = ledger.database
-    snapshots, ports = cell.read(cell_rows.snapshots_of, uuids), cell.read(cell_rows.ports, uuids)
-    done = [uuid for uuid in snapshots if ledger.write(operation_repair.shelve_again, uuid, snapshots[uuid], database.now())]
+    snapshots, ports = cell.read(cell_rows.snapshots_of, uuids), cell.read(cell_rows.ports_by_row, uuids)
+    done = [
+        uuid for uuid in snapshots if ledger.write(operation_repair.shelve_again, uuid, snapshots[uuid], database.current_time())
+    ]
     if done:
-        database.write(mappings.ended, done, database.now())
+        database.write(mappings.confirm_deletes, done, database.current_time())
         ledger.write(claim_repair.release_orphans, done)
         known = {server.body_uuid: server.uuid for server in database.read(mappings.of_bodies, done)}
-        own = {known[body]: ports[body] for body in done if body in ports and body in known}
-        settle_contested(database, cells, database.write(addresses.take_back, own, database.now()))
+        ports_by_server = {known[body]: ports[body] for body in done if body in ports and body in known}
+        settle_contested(database, cells, database.write(addresses.take_back, ports_by_server, database.current_time()))

@@ -39,7 +39,7 @@ NOTHING = Local()
 """Templates cannot be expanded."""
 
 
-def expand(mapping: CellMapping, local: Local) -> CellMapping:
+def expand_mapping(mapping: CellMapping, local: Local) -> CellMapping:
     """The mapping as this process connects by it: never to be saved or shown. Raises Invalid and Misconfigured, see below."""
     return msgspec.structs.replace(
         mapping,
@@ -50,29 +50,29 @@ def expand(mapping: CellMapping, local: Local) -> CellMapping:
 
 def expand_database(url: str, local: Local) -> str:
     """Raises Invalid for a template that no configuration could fill in, Misconfigured for one that this one cannot."""
-    return _expand(url, local.database_url, "[api_database] connection")
+    return _expand_template(url, local.database_url, "[api_database] connection")
 
 
 def expand_transport(url: str, local: Local) -> str:
     """Raises as ``expand_database``."""
-    return _expand(url, local.transport_url, "transport_url")
+    return _expand_template(url, local.transport_url, "transport_url")
 
 
-def _expand(template: str, source: str, option: str) -> str:
+def _expand_template(template: str, source: str, option: str) -> str:
     if "{" not in template and "}" not in template:
         return template
     shown = mask_url(template)
-    parts = list(_parts(template, shown))
+    parts = list(_split_template(template, shown))
     for _, field in parts:
         _check_name(field, shown)
-    values = _values(source)
+    values = _values_by_field(source)
     for _, field in parts:
         if field is not None and not values.get(field) and not (source and field in _MAY_BE_EMPTY):
-            raise errors.Misconfigured(f"URL template '{shown}' needs {{{field}}}, which {_lack(field, source, option)}")
+            raise errors.Misconfigured(f"URL template '{shown}' needs {{{field}}}, which {_describe_lack(field, source, option)}")
     return "".join(text + values.get(field or "", "") for text, field in parts)
 
 
-def _parts(template: str, shown: str) -> Iterator[tuple[str, str | None]]:
+def _split_template(template: str, shown: str) -> Iterator[tuple[str, str | None]]:
     """Text, and the name of the field after it."""
     try:
         for text, field, spec, conversion in Formatter().parse(template):
@@ -95,7 +95,7 @@ def _check_name(field: str | None, shown: str) -> None:
         )
 
 
-def _lack(field: str, source: str, option: str) -> str:
+def _describe_lack(field: str, source: str, option: str) -> str:
     if not source:
         return f"comes from {option} of this process, and that is not set"
     if field in _OF_HOST and "," in urlsplit(source).netloc:
@@ -103,20 +103,20 @@ def _lack(field: str, source: str, option: str) -> str:
     return f"{option} of this process does not have"
 
 
-def _values(source: str) -> dict[str, str]:
+def _values_by_field(source: str) -> dict[str, str]:
     """By field, as they stand in the URL: what is escaped there stays so. With one host it needs no number."""
     try:
         parts = urlsplit(source)
     except ValueError:
         return {}
-    found = {"scheme": parts.scheme, "path": parts.path.lstrip("/"), "query": parts.query, "fragment": parts.fragment}
-    hosts = [_host(login) for login in parts.netloc.split(",")]
+    values = {"scheme": parts.scheme, "path": parts.path.lstrip("/"), "query": parts.query, "fragment": parts.fragment}
+    hosts = [_host_parts(login) for login in parts.netloc.split(",")]
     for number, host in enumerate(hosts, 1):
-        found |= {f"{name}{number}": value for name, value in host.items()}
-    return found | (hosts[0] if len(hosts) == 1 else {})
+        values |= {f"{name}{number}": value for name, value in host.items()}
+    return values | (hosts[0] if len(hosts) == 1 else {})
 
 
-def _host(login: str) -> dict[str, str]:
+def _host_parts(login: str) -> dict[str, str]:
     user, _, place = login.rpartition("@")
     username, _, password = user.partition(":")
     hostname, colon, port = place.rpartition(":")

@@ -14,7 +14,7 @@ from cells.catch_up import apply_rows
 from cells.cell import Cell
 from cells.fan_out import Answered, fan_out
 from cells.registry import CellRegistry
-from cells.verdict import Seen, judge
+from cells.verdict import Seen, judge_operation
 from db.api.claims.claims import Ledger
 from db.api.operations import operations, steps, thaw
 from db.api.operations.operations import OpenOperation
@@ -27,7 +27,7 @@ from objects.instance_row import InstanceRow
 from objects.operation import OperationKind
 from objects.verdict import Fate, OperationVerdict
 from service.rate_limited_log import RateLimitedLog
-from service.steps import step
+from service.steps import log_step
 
 LOG = logging.getLogger(__name__)
 
@@ -50,56 +50,56 @@ class Thaw:
         """Compare every frozen operation; returns what came of how many."""
         fates: Counter[Fate] = Counter()
         after = ""
-        while page := self._database.read(thaw.frozen, PAGE_SIZE, after):
-            fates.update(self.compare(page))
+        while page := self._database.read(thaw.list_frozen, PAGE_SIZE, after):
+            fates.update(self.compare_page(page))
             after = page[-1].operation.server_uuid
         return fates
 
-    def compare(self, page: Sequence[OpenOperation]) -> Counter[Fate]:
+    def compare_page(self, page: Sequence[OpenOperation]) -> Counter[Fate]:
         """Compare these, at most PAGE_SIZE. One that cannot be decided stays frozen, and stores why."""
         fates: Counter[Fate] = Counter()
-        for each, verdict in self.verdicts(page):
-            operation = each.operation
+        for opened, verdict in self.list_verdicts(page):
+            operation = opened.operation
             fates[verdict.fate] += 1
             if verdict.fate is Fate.UNDECIDED:
                 if verdict.reason != operation.frozen:
-                    self._database.write(thaw.explain, operation.uuid, verdict.reason)
+                    self._database.write(thaw.store_reason, operation.uuid, verdict.reason)
                 text = "instance %s: its %s stays as it is: %s"
                 self._complaints(operation.uuid, logging.WARNING, text, operation.server_uuid, operation.kind, verdict.reason)
                 continue
-            done = self._ledger.write(thaw.carry_out, operation.uuid, verdict, self._database.now())
+            done = self._ledger.write(thaw.carry_out, operation.uuid, verdict, self._database.current_time())
             if done.operations:
                 about = {"state": operation.state, "fate": verdict.fate}
-                step(LOG, f"{operation.kind}: compared", operation.server_uuid, operation.request_id, **about)
+                log_step(LOG, f"{operation.kind}: compared", operation.server_uuid, operation.request_id, **about)
         return fates
 
-    def verdicts(self, page: Sequence[OpenOperation]) -> list[tuple[OpenOperation, OperationVerdict]]:
+    def list_verdicts(self, page: Sequence[OpenOperation]) -> list[tuple[OpenOperation, OperationVerdict]]:
         """What is to become of these operations. What the cells' rows tell is applied first: steps rely on it."""
-        readable = [each for each in page if not each.operation.unreadable]
-        rows, silent = self._rows({each.operation.server_uuid for each in readable})
+        readable = [opened for opened in page if not opened.operation.unreadable]
+        rows, silent = self._rows_by_server({opened.operation.server_uuid for opened in readable})
         self._take_over(readable, silent)
-        fresh = self._database.read(operations.with_bodies, [each.operation.uuid for each in readable])
-        return [(each, self._judge(each, rows, silent)) for each in fresh]
+        fresh = self._database.read(operations.with_bodies, [opened.operation.uuid for opened in readable])
+        return [(opened, self._judge_operation(opened, rows, silent)) for opened in fresh]
 
-    def _judge(
-        self, each: OpenOperation, rows: Mapping[str, Mapping[str, InstanceRow]], silent: Mapping[str, str]
+    def _judge_operation(
+        self, opened: OpenOperation, rows: Mapping[str, Mapping[str, InstanceRow]], silent: Mapping[str, str]
     ) -> OperationVerdict:
-        seen = Seen(rows=rows.get(each.operation.server_uuid, {}), silent=silent, image=self._has_image(each))
-        return judge(each, seen)
+        seen = Seen(rows=rows.get(opened.operation.server_uuid, {}), silent=silent, image=self._has_image(opened))
+        return judge_operation(opened, seen)
 
-    def _has_image(self, each: OpenOperation) -> bool | None:
+    def _has_image(self, opened: OpenOperation) -> bool | None:
         """Whether the store has what the operation writes there, or reads; None: it does not answer, or that is nothing."""
-        operation = each.operation
+        operation = opened.operation
         if self._images is None:
             return None
         try:
             if operation.kind is OperationKind.SHELVE:
-                return self._images.exists(operation.uuid)
-            if operation.kind is OperationKind.UNSHELVE and each.source is not None:
-                snapshot = self._database.read(steps.snapshots_of, [each.source]).get(each.source.uuid)
-                return None if snapshot is None else self._images.exists(snapshot)
+                return self._images.has_snapshot(operation.uuid)
+            if operation.kind is OperationKind.UNSHELVE and opened.source is not None:
+                snapshot = self._database.read(steps.snapshots_of, [opened.source]).get(opened.source.uuid)
+                return None if snapshot is None else self._images.has_snapshot(snapshot)
             if operation.kind.makes_image:
-                self._images.about(operation.uuid)
+                self._images.get_record(operation.uuid)
                 return True
         except errors.NotFound:
             return False
@@ -107,36 +107,36 @@ class Thaw:
             self._complaints("images", logging.WARNING, "the image store does not answer: %s", error)
         return None
 
-    def _rows(self, servers: Iterable[str]) -> tuple[dict[str, dict[str, InstanceRow]], dict[str, str]]:
+    def _rows_by_server(self, servers: Iterable[str]) -> tuple[dict[str, dict[str, InstanceRow]], dict[str, str]]:
         """The rows of all bodies of these servers that were handed over to a cell, by server and body; and the silent cells."""
-        wanted = sorted(servers)
-        silent = {uuid: str(reason) for uuid, reason in self._registry.broken().items()}
-        found: dict[str, dict[str, InstanceRow]] = defaultdict(dict)
-        for answer in fan_out(self._registry.cells(), cell_rows.bodies, wanted):
+        ordered_servers = sorted(servers)
+        silent = {uuid: str(reason) for uuid, reason in self._registry.reasons_by_uuid().items()}
+        rows_of_servers: dict[str, dict[str, InstanceRow]] = defaultdict(dict)
+        for answer in fan_out(self._registry.list_cells(), cell_rows.bodies_of_servers, ordered_servers):
             if not isinstance(answer, Answered):
                 silent[answer.cell.uuid] = answer.reason
                 continue
             for row in answer.value:
                 if row.state is not State.STAGED:
-                    found[row.server][row.uuid] = row
-        return found, silent
+                    rows_of_servers[row.uuid_of_server][row.uuid] = row
+        return rows_of_servers, silent
 
     def _take_over(self, page: Sequence[OpenOperation], silent: dict[str, str]) -> None:
         """Apply the rows of the operations' bodies. A cell of which that fails is as silent as others."""
         by_cell: dict[str, list[str]] = defaultdict(list)
-        for each in page:
-            for body in (each.source, each.twin):
+        for opened in page:
+            for body in (opened.source, opened.twin):
                 if body is not None and body.server.cell_uuid is not None and body.server.cell_uuid not in silent:
                     by_cell[body.server.cell_uuid].append(body.uuid)
         for cell_uuid, uuids in by_cell.items():
             try:
-                self._apply(self._registry.get(cell_uuid), uuids)
+                self._apply_rows_of(self._registry.get(cell_uuid), uuids)
             except (errors.CellUnavailable, errors.NotFound, errors.Invalid) as error:
                 silent[cell_uuid] = str(error)
 
-    def _apply(self, cell: Cell, uuids: Sequence[str]) -> None:
-        if cell.mapping.is_cell0:
+    def _apply_rows_of(self, cell: Cell, uuids: Sequence[str]) -> None:
+        if cell.current_mapping.is_cell0:
             return
-        read = cell.read(rebuild.of, sorted(uuids), cell.now())
-        if not apply_rows(self._ledger, cell, [feed_check.checked(event)[0] for event in read.events]):
+        read = cell.read(rebuild.snapshot_of, sorted(uuids), cell.current_time())
+        if not apply_rows(self._ledger, cell, [feed_check.checked_event(event)[0] for event in read.events]):
             raise errors.CellUnavailable(f"the feed of cell '{cell.name}' is being read")

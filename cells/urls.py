@@ -21,7 +21,7 @@ def database_place(url: str) -> str:
 
     A SQLite file must be named absolutely, since each process would look for a relative one somewhere else.
     """
-    parsed = database_url.parse(url)
+    parsed = database_url.parse_url(url)
     backend, name, query = parsed.get_backend_name(), parsed.database or "", parsed.query
     if backend == "sqlite":
         if not os.path.isabs(name) or name.endswith("/"):
@@ -41,10 +41,10 @@ def transport_place(url: str) -> str:
         raise errors.Invalid(f"Transport URL '{mask_url(url)}' cannot be read: {error}") from None
     if parts.scheme not in _TRANSPORT_PORTS or "://" not in url or any(c.isspace() for c in url):
         raise errors.Invalid(f"Transport URL '{mask_url(url)}' must begin with rabbit:// or embedded://")
-    return f"{parts.scheme} {_hosts(url, parts)}{unquote(parts.path).rstrip('/') or '/'}"
+    return f"{parts.scheme} {_ordered_hosts(url, parts)}{unquote(parts.path).rstrip('/') or '/'}"
 
 
-def _hosts(url: str, parts: SplitResult) -> str:
+def _ordered_hosts(url: str, parts: SplitResult) -> str:
     """The hosts of the URL in one order, with their ports; names compare without case."""
     hosts = []
     for login in parts.netloc.split(","):

@@ -46,35 +46,35 @@ class Seen(Object, frozen=True, kw_only=True):
         return next((self.silent[cell] for cell in cells if cell is not None and cell in self.silent), "")
 
 
-def judge(each: OpenOperation, seen: Seen) -> OperationVerdict:
-    operation = each.operation
-    homes = [body.server.cell_uuid for body in (each.source, each.twin) if body is not None]
+def judge_operation(opened: OpenOperation, seen: Seen) -> OperationVerdict:
+    operation = opened.operation
+    homes = [body.server.cell_uuid for body in (opened.source, opened.twin) if body is not None]
     if reason := seen.waits_for(homes):
-        return _undecided(f"it is compared when its cell answers: {reason}")
+        return _undecided_verdict(f"it is compared when its cell answers: {reason}")
     bodies = [uuid for uuid in (operation.source_uuid, operation.twin_uuid) if uuid is not None]
     gone = tuple(uuid for uuid in bodies if _has_ended(seen.rows.get(uuid)))
     if any(_is_later(row, operation.number) for row in seen.rows.values()):
-        found = _of_ended(operation, seen)
-    elif operation.kind.moves:
-        found = _of_move(each, seen)
+        task_verdict = _of_ended(operation, seen)
+    elif operation.kind.is_move:
+        task_verdict = _of_move(opened, seen)
     else:
-        found = _of_task(each, seen)
-    if found.fate is Fate.DELETE and seen.silent:
-        return _undecided(f"a cell that does not answer may have its server: {next(iter(seen.silent.values()))}")
+        task_verdict = _of_task(opened, seen)
+    if task_verdict.fate is Fate.DELETE and seen.silent:
+        return _undecided_verdict(f"a cell that does not answer may have its server: {next(iter(seen.silent.values()))}")
     source = seen.rows.get(operation.source_uuid or "")
-    asked = source is not None and source.state is State.ACTIVE and source.task_number >= operation.number
-    return msgspec.structs.replace(found, gone=gone, asked=asked, image=seen.image is not False)
+    is_task_known = source is not None and source.state is State.ACTIVE and source.task_number >= operation.number
+    return msgspec.structs.replace(task_verdict, gone=gone, asked=is_task_known, image=seen.image is not False)
 
 
-def _undecided(reason: str) -> OperationVerdict:
+def _undecided_verdict(reason: str) -> OperationVerdict:
     return OperationVerdict(fate=Fate.UNDECIDED, reason=reason)
 
 
-def _resume(state: OperationState) -> OperationVerdict:
+def _resume_verdict(state: OperationState) -> OperationVerdict:
     return OperationVerdict(fate=Fate.RESUME, state=state)
 
 
-def _arrive(row: InstanceRow) -> OperationVerdict:
+def _arrive_verdict(row: InstanceRow) -> OperationVerdict:
     return OperationVerdict(fate=Fate.ARRIVE, body=row.uuid)
 
 
@@ -96,7 +96,7 @@ def _is_held(row: InstanceRow) -> bool:
 
 def _two_run(first: InstanceRow, second: InstanceRow) -> OperationVerdict:
     text = f"the rows of two of its bodies permit them to run: {first.uuid} on {first.host} and {second.uuid} on {second.host}"
-    return _undecided(f"{text}: look which of them is right")
+    return _undecided_verdict(f"{text}: look which of them is right")
 
 
 # -- an operation that has ended ---------------------------------------------------------------------------------------------------
@@ -113,16 +113,16 @@ def _of_ended(operation: Operation, seen: Seen) -> OperationVerdict:
     if len(running) > 1:
         return _two_run(*running[:2])
     if len(running) == 1 and (source := _source_of(running[0], operation, rows)) is not None:
-        return msgspec.structs.replace(_arrive(source), twin=running[0].uuid)
+        return msgspec.structs.replace(_arrive_verdict(source), twin=running[0].uuid)
     latest = latest_of(rows)
     if running and running[0].turn < latest.turn and _is_held(latest) and latest.task_number >= (latest.turn + 1) * NUMBERS:
-        return _arrive(latest)
+        return _arrive_verdict(latest)
     if current := running or [row for row in rows if _is_held(row)]:
         turn = max(current[0].turn, turn_of(operation.number))
         later = next((row.uuid for row in rows if row.turn > turn and not _has_ended(row)), None)
-        return msgspec.structs.replace(_arrive(current[0]), twin=later)
+        return msgspec.structs.replace(_arrive_verdict(current[0]), twin=later)
     if building := [row for row in rows if not _has_ended(row)]:
-        return _undecided(f"its body {building[0].uuid} is being built: it is compared when that has come to its end")
+        return _undecided_verdict(f"its body {building[0].uuid} is being built: it is compared when that has come to its end")
     if not all(_is_leaving(row) for row in rows) or latest.power == Power.HELD:  # it may have been shelved since
         return OperationVerdict(fate=Fate.END, body=latest.uuid)
     return OperationVerdict(fate=Fate.DELETE)
@@ -142,25 +142,25 @@ def latest_of(rows: Iterable[InstanceRow]) -> InstanceRow:
 # -- a task ------------------------------------------------------------------------------------------------------------------------
 
 
-def _of_task(each: OpenOperation, seen: Seen) -> OperationVerdict:
-    operation = each.operation
+def _of_task(opened: OpenOperation, seen: Seen) -> OperationVerdict:
+    operation = opened.operation
     row = seen.rows.get(operation.source_uuid or "")
     if operation.state in (OperationState.TASK, OperationState.SHELVED) and _has_left(operation, row, seen):
         return OperationVerdict(fate=Fate.OFFLOAD)
     may_be_shelved = operation.kind is OperationKind.SHELVE and seen.image is not False
-    if (row is None and _has_told_its_end(each) and not may_be_shelved) or (row is not None and _is_leaving(row)):
+    if (row is None and _has_told_its_end(opened) and not may_be_shelved) or (row is not None and _is_leaving(row)):
         return OperationVerdict(fate=Fate.DELETE)
     if row is None:
-        return _undecided("its cell has no row of its server: see 'superconductor verify'")
+        return _undecided_verdict("its cell has no row of its server: see 'superconductor verify'")
     if row.state is State.ERROR:
         return OperationVerdict(fate=Fate.END, body=row.uuid)
-    return _resume(OperationState.STARTING if row.task_number > operation.number else operation.state)
+    return _resume_verdict(OperationState.STARTING if row.task_number > operation.number else operation.state)
 
 
-def _has_told_its_end(each: OpenOperation) -> bool:
+def _has_told_its_end(opened: OpenOperation) -> bool:
     """Whether the cell has told that the source has ended under this operation. It may have purged the row since."""
-    told = each.source.server if each.source is not None else None
-    return told is not None and told.state == "deleted" and told.task_number < each.operation.number + NUMBERS
+    server = opened.source.server if opened.source is not None else None
+    return server is not None and server.state == "deleted" and server.task_number < opened.operation.number + NUMBERS
 
 
 def _has_left(operation: Operation, row: InstanceRow | None, seen: Seen) -> bool:
@@ -175,48 +175,48 @@ def _has_left(operation: Operation, row: InstanceRow | None, seen: Seen) -> bool
 # -- a move ------------------------------------------------------------------------------------------------------------------------
 
 
-def _of_move(each: OpenOperation, seen: Seen) -> OperationVerdict:
-    operation, number = each.operation, each.operation.number
+def _of_move(opened: OpenOperation, seen: Seen) -> OperationVerdict:
+    operation, number = opened.operation, opened.operation.number
     source, twin = seen.rows.get(operation.source_uuid or ""), seen.rows.get(operation.twin_uuid or "")
-    was_on_host = each.source is not None and each.source.server.cell_uuid is not None
+    was_on_host = opened.source is not None and opened.source.server.cell_uuid is not None
     source_ended = was_on_host and (source is None or _is_leaving(source))
-    if twin is None or _has_ended(twin) or (each.twin is not None and each.twin.server.deleted):
-        return _without_twin(each, seen, source_ended=source_ended)
+    if twin is None or _has_ended(twin) or (opened.twin is not None and opened.twin.server.deleted):
+        return _without_twin(opened, seen, source_ended=source_ended)
     if twin.may_run and source is not None and source.may_run:
         return _two_run(source, twin)
     if source_ended and (twin.may_run or _is_held(twin)):
-        return _arrive(twin)
+        return _arrive_verdict(twin)
     if _is_held(twin):
-        return _resume(OperationState.REVERTING)
+        return _resume_verdict(OperationState.REVERTING)
     has_sent = source_ended or twin.task_number > number or (source is not None and source.task_number >= number)
     if operation.kind is OperationKind.LIVE_MIGRATE and twin.state is State.ACTIVE and has_sent:
-        return _resume(OperationState.SENDING)
-    return _resume(_forward(operation.state, OperationState.BUILDING))
+        return _resume_verdict(OperationState.SENDING)
+    return _resume_verdict(_later_state(operation.state, OperationState.BUILDING))
 
 
-def _without_twin(each: OpenOperation, seen: Seen, *, source_ended: bool) -> OperationVerdict:
+def _without_twin(opened: OpenOperation, seen: Seen, *, source_ended: bool) -> OperationVerdict:
     """Of a move whose new body was not handed over, has ended, or is to."""
-    operation = each.operation
+    operation = opened.operation
     source, twin = seen.rows.get(operation.source_uuid or ""), seen.rows.get(operation.twin_uuid or "")
-    if source_ended and ((source is None and not _has_told_its_end(each)) or (twin is not None and not _has_ended(twin))):
-        return _undecided("its cells have no row of its server: see 'superconductor verify'")
+    if source_ended and ((source is None and not _has_told_its_end(opened)) or (twin is not None and not _has_ended(twin))):
+        return _undecided_verdict("its cells have no row of its server: see 'superconductor verify'")
     if source_ended or (operation.kind is OperationKind.UNSHELVE and seen.image is False):  # both have lost their disk
         return OperationVerdict(fate=Fate.DELETE)
     if source is not None and source.state is State.ERROR and operation.kind is not OperationKind.RESPAWN:
         return OperationVerdict(fate=Fate.END, body=source.uuid)
     if operation.state in (OperationState.UNDOING, OperationState.STARTING):
-        return _resume(operation.state)
+        return _resume_verdict(operation.state)
     is_back = source is not None and source.task_number > operation.number
     if twin is not None or is_back:
         return OperationVerdict(fate=Fate.RETURN)
     if operation.state in (OperationState.PLACING, OperationState.HOLDING):
-        return _resume(operation.state)
+        return _resume_verdict(operation.state)
     if source is None or source.may_run:  # the twin never had what the source has
         return OperationVerdict(fate=Fate.RETURN)
-    return _undecided(f"the cell of its new body {operation.twin_uuid} has no row of it: see 'superconductor verify'")
+    return _undecided_verdict(f"the cell of its new body {operation.twin_uuid} has no row of it: see 'superconductor verify'")
 
 
-def _forward(state: OperationState, shown: OperationState) -> OperationState:
+def _later_state(state: OperationState, shown: OperationState) -> OperationState:
     """The later of two states; one that is not on its way stays."""
     if state not in FORWARD:
         return state

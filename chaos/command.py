@@ -29,13 +29,13 @@ REAL_RATE = 0.5
 
 def main(argv: Sequence[str] | None = None) -> int:
     """The exit status: 0 where nothing was violated, 1 where something was or the region did not start, 130 where interrupted."""
-    given = settings(argv)
+    chosen = parse_settings(argv)
     path = Path(tempfile.mkdtemp(prefix="superconductor-chaos-"))
     path.chmod(0o711)  # a database server of another user must get to its own folder
-    signal.signal(signal.SIGTERM, _interrupt)
-    print(f"seed {given.seed}; if this is killed, stop the rest with 'make region-down STATE={path}'", flush=True)
+    signal.signal(signal.SIGTERM, _interrupt_main)
+    print(f"seed {chosen.seed}; if this is killed, stop the rest with 'make region-down STATE={path}'", flush=True)
     try:
-        good = run(given, path, _say)
+        good = run(chosen, path, _say_line)
     except KeyboardInterrupt:
         print("chaos: interrupted", file=sys.stderr)
         shutil.rmtree(path, ignore_errors=True)
@@ -50,7 +50,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     return VIOLATED
 
 
-def settings(argv: Sequence[str] | None) -> Settings:
+def parse_settings(argv: Sequence[str] | None) -> Settings:
     """What the arguments ask for. Exits with status 2 if they cannot be understood."""
     usual = Settings()
     parser = argparse.ArgumentParser(prog="python -m chaos", description="A region under load and faults, and a strict verdict.")
@@ -58,17 +58,17 @@ def settings(argv: Sequence[str] | None) -> Settings:
         "--driver", choices=("simulated", "libvirt"), default="simulated", help="of the hosts (default: %(default)s)"
     )
     parser.add_argument(
-        "--duration", type=_positive, default=usual.duration, metavar="SECONDS", help="of load (default: %(default)g)"
+        "--duration", type=_positive_number, default=usual.duration, metavar="SECONDS", help="of load (default: %(default)g)"
     )
     parser.add_argument(
         "--rate",
-        type=_positive,
+        type=_positive_number,
         metavar="N",
         help=f"requests a second (default: {usual.rate:g}, with libvirt {REAL_RATE:g})",
     )
     parser.add_argument("--seed", type=lambda text: at_least(0, text), metavar="N", help="of load and faults (default: a new one)")
     parser.add_argument(
-        "--every", type=_positive, default=usual.every, metavar="SECONDS", help="between faults (default: %(default)g)"
+        "--every", type=_positive_number, default=usual.every, metavar="SECONDS", help="between faults (default: %(default)g)"
     )
     databases = [name for name in DATABASES if not name.endswith(TWO_WRITERS)]
     parser.add_argument("--database", choices=databases, default=usual.database, help="(default: %(default)s)")
@@ -78,36 +78,36 @@ def settings(argv: Sequence[str] | None) -> Settings:
     parser.add_argument("--broker", choices=list(BROKERS), default=usual.broker, help="(default: %(default)s)")
     names, only = ",".join(Kind), " and ".join(sorted(REAL_ONLY))
     parser.add_argument(
-        "--faults", type=_kinds, metavar="KIND,...", help=f"some of {names} (default: all; {only} only with libvirt)"
+        "--faults", type=_parse_kinds, metavar="KIND,...", help=f"some of {names} (default: all; {only} only with libvirt)"
     )
     parser.add_argument(
         "--mixed",
         metavar="OLD",
         help="begin with an older release, a commit or a wheel, and change every process to this one, back, and to this one again",
     )
-    given = parser.parse_args(argv)
-    real = given.driver == "libvirt"
-    if given.faults is not None and not real and given.faults & REAL_ONLY:
+    arguments = parser.parse_args(argv)
+    real = arguments.driver == "libvirt"
+    if arguments.faults is not None and not real and arguments.faults & REAL_ONLY:
         parser.error(f"{only} happen to hosts with libvirt only: add --driver libvirt")
-    if given.mixed is not None and real:
+    if arguments.mixed is not None and real:
         parser.error("--mixed needs simulated hosts: leave --driver out")
-    if given.writers > 1 and given.database != "galera":
+    if arguments.writers > 1 and arguments.database != "galera":
         parser.error("only a Galera cluster may have two writers: add --database galera")
-    seed = random.randrange(1_000_000) if given.seed is None else given.seed
+    seed = random.randrange(1_000_000) if arguments.seed is None else arguments.seed
     return Settings(
-        duration=given.duration,
-        rate=given.rate or (REAL_RATE if real else usual.rate),
+        duration=arguments.duration,
+        rate=arguments.rate or (REAL_RATE if real else usual.rate),
         seed=seed,
-        every=given.every,
-        kinds=given.faults if given.faults is not None else frozenset(Kind) if real else usual.kinds,
+        every=arguments.every,
+        kinds=arguments.faults if arguments.faults is not None else frozenset(Kind) if real else usual.kinds,
         real=real,
-        mixed=given.mixed,
-        database=given.database + TWO_WRITERS * (given.writers > 1),
-        broker=given.broker,
+        mixed=arguments.mixed,
+        database=arguments.database + TWO_WRITERS * (arguments.writers > 1),
+        broker=arguments.broker,
     )
 
 
-def _positive(text: str) -> float:
+def _positive_number(text: str) -> float:
     try:
         value = float(text)
     except ValueError:
@@ -117,17 +117,17 @@ def _positive(text: str) -> float:
     return value
 
 
-def _kinds(text: str) -> frozenset[Kind]:
+def _parse_kinds(text: str) -> frozenset[Kind]:
     try:
         return frozenset(Kind(word.strip()) for word in text.split(",") if word.strip())
     except ValueError:
         raise argparse.ArgumentTypeError(f"{text!r} is not a list of {', '.join(Kind)}") from None
 
 
-def _interrupt(number: int, frame: FrameType | None) -> None:
+def _interrupt_main(number: int, frame: FrameType | None) -> None:
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     raise KeyboardInterrupt
 
 
-def _say(text: str) -> None:
+def _say_line(text: str) -> None:
     print(text, flush=True)

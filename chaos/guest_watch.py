@@ -39,31 +39,37 @@ class GuestWatch(Watcher):
         self.doubles: dict[str, Double] = {}
         """The first of each server."""
 
-    def look(self) -> None:
+    def watch_once(self) -> None:
         """Look once. Two guests that run in this look and ran in the one before it have run at the same moment."""
         running = self._read_running()
         for server in running.keys() & self._running.keys():
-            both = running[server] & self._running[server]
-            if len({body for body, _ in both}) > 1:
-                self.doubles.setdefault(server, Double(guests=both, at=time.time()))
+            running_twice = running[server] & self._running[server]
+            if len({body for body, _ in running_twice}) > 1:
+                self.doubles.setdefault(server, Double(guests=running_twice, at=time.time()))
         self._running = running
         for disk in self._hosts.sample_written():
             key = disk.uuid, disk.image_id
             self.writes[key] = max(disk.writes, self.writes.get(key, 0))
 
-    def twice(self, weather: Weather) -> Iterator[Violation]:
+    def list_doubles(self, weather: Weather) -> Iterator[Violation]:
         """Servers of which two bodies ran. A host that was silent for long is taken for dead, and its guest does not count."""
         for server, double in self.doubles.items():
-            heard = {body for body, host in double.guests if weather.host(host, double.at, CAUSE_WINDOW_S) < MIN_OUTAGE_S}
-            if len(heard) > 1:
+            reachable = {
+                body for body, host in double.guests if weather.host_outage(host, double.at, CAUSE_WINDOW_S) < MIN_OUTAGE_S
+            }
+            if len(reachable) > 1:
                 yield Violation(what=f"{server}: ran twice at {double.at:.1f}: {sorted(double.guests)}")
 
-    def lost(self, evidence: Evidence) -> Iterator[Violation]:
+    def list_lost_disks(self, evidence: Evidence) -> Iterator[Violation]:
         """Servers whose disk has lost what was once written to it. ``evidence``: at rest."""
-        moves = {each.twin_uuid: each for each in (*evidence.history, *evidence.operations) if each.twin_uuid and _switched(each)}
+        moves = {
+            operation.twin_uuid: operation
+            for operation in (*evidence.history, *evidence.operations)
+            if operation.twin_uuid and _has_switched(operation)
+        }
         hosts = {row.instance.uuid: row.instance.host or "" for row in evidence.rows}
         for server in evidence.servers:
-            disk = None if server.deleted else self._hosts.written(hosts.get(server.body_uuid, ""), server.body_uuid)
+            disk = None if server.deleted else self._hosts.written_disk(hosts.get(server.body_uuid, ""), server.body_uuid)
             if disk is None:
                 continue
             came_from = [server.body_uuid]
@@ -74,14 +80,14 @@ class GuestWatch(Watcher):
                 yield Violation(what=f"{server.uuid}: {most} writes were on its disk, {disk.writes} are left: {came_from}")
 
     def _read_running(self) -> dict[str, frozenset[tuple[str, str]]]:
-        found: dict[str, set[tuple[str, str]]] = defaultdict(set)
-        for host, guests in self._hosts.guests().items():
+        bodies_by_server: dict[str, set[tuple[str, str]]] = defaultdict(set)
+        for host, guests in self._hosts.guests_by_host().items():
             for guest in guests:
-                if guest.power.runs:
-                    found[guest.server_uuid or guest.uuid].add((guest.uuid, host))
-        return {server: frozenset(guests) for server, guests in found.items()}
+                if guest.power.uses_disk:
+                    bodies_by_server[guest.server_uuid or guest.uuid].add((guest.uuid, host))
+        return {server: frozenset(guests) for server, guests in bodies_by_server.items()}
 
 
-def _switched(operation: Operation) -> bool:
+def _has_switched(operation: Operation) -> bool:
     """Whether the twin became the server, and still is as far as this operation goes."""
     return operation.outcome is Outcome.DONE or operation.outcome is None

@@ -14,7 +14,7 @@ API = "api"
 ABOVE = "above-"
 
 
-def levels(shape: Shape) -> tuple[str, ...]:
+def list_levels(shape: Shape) -> tuple[str, ...]:
     """Both links of each can be hit at once."""
     cells = shape.cell_names()
     return (API, *cells, *(f"{ABOVE}{cell}" for cell in cells))
@@ -22,12 +22,12 @@ def levels(shape: Shape) -> tuple[str, ...]:
 
 def links_of(shape: Shape, level: str | None = None) -> tuple[str, ...]:
     """The links of one level, or of all."""
-    return tuple(f"{name}-{server}" for name in (levels(shape) if level is None else (level,)) for server in (BUS, DATABASE))
+    return tuple(f"{name}-{server}" for name in (list_levels(shape) if level is None else (level,)) for server in (BUS, DATABASE))
 
 
-def hit(shape: Shape, target: str) -> tuple[str, ...]:
+def links_hit(shape: Shape, target: str) -> tuple[str, ...]:
     """The links that a fault's target stands for."""
-    return links_of(shape, target) if target in levels(shape) else (target,)
+    return links_of(shape, target) if target in list_levels(shape) else (target,)
 
 
 def level_of(target: str) -> str:

@@ -59,11 +59,11 @@ class Load:
     def start(self, boots: Sequence[Boot]) -> None:
         began = time.monotonic()
         for boot in boots:
-            self._put(began + boot.at, partial(self._boot, boot))
+            self._put_job(began + boot.at, partial(self._send_boot, boot))
         for number in range(CLIENT_THREADS):
-            threading.Thread(target=self._work, name=f"client-{number}", daemon=True).start()
+            threading.Thread(target=self._work_jobs, name=f"client-{number}", daemon=True).start()
 
-    def finish(self, patience: float) -> int:
+    def finish_requests(self, patience: float) -> int:
         """Send what is left at once, and wait until all is answered. How many requests were not."""
         with self._turn:
             self._hurry = True
@@ -79,13 +79,13 @@ class Load:
 
     # -- clients ---------------------------------------------------------------------------------------------------------------
 
-    def _put(self, due: float, job: Job) -> None:
+    def _put_job(self, due: float, job: Job) -> None:
         with self._turn:
             heapq.heappush(self._jobs, (due, next(self._numbers), job))
             self._turn.notify()
 
-    def _work(self) -> None:
-        while (job := self._next()) is not None:
+    def _work_jobs(self) -> None:
+        while (job := self._next_job()) is not None:
             try:
                 job()
             except Stopped:
@@ -95,7 +95,7 @@ class Load:
                     self._working -= 1
                     self._turn.notify_all()
 
-    def _next(self) -> Job | None:
+    def _next_job(self) -> Job | None:
         with self._turn:
             while not self._over:
                 wait = self._jobs[0][0] - time.monotonic() if self._jobs else None
@@ -105,40 +105,47 @@ class Load:
                 self._turn.wait(wait)
         return None
 
-    def _boot(self, boot: Boot) -> None:
+    def _send_boot(self, boot: Boot) -> None:
         key = {"Idempotency-Key": f"chaos-{self._seed}-{boot.number}"}
-        body = boot.body(self._groups[boot.group.name] if boot.group else None)
-        answer = self._ask("POST", "servers", 202, json=body, headers=key)
+        body = boot.boot_body(self._groups[boot.group.name] if boot.group else None)
+        answer = self._ask_until_answered("POST", "servers", 202, json=body, headers=key)
         first = answer["server"]["id"]
         at = time.time()
-        if boot.repeats and (again := self._ask("POST", "servers", 202, json=body, headers=key)["server"]["id"]) != first:
-            self._complain(f"{boot.name}: its POST was answered with {first}, and repeated with {again}")
-        listed = self._ask("GET", "servers", 200, params={"name": f"^{boot.name}(-[0-9]+)?$", "limit": "1000"})["servers"]
+        if (
+            boot.repeats
+            and (again := self._ask_until_answered("POST", "servers", 202, json=body, headers=key)["server"]["id"]) != first
+        ):
+            self._add_complaint(f"{boot.request_name}: its POST was answered with {first}, and repeated with {again}")
+        listed = self._ask_until_answered(
+            "GET", "servers", 200, params={"name": f"^{boot.request_name}(-[0-9]+)?$", "limit": "1000"}
+        )["servers"]
         uuids = tuple(server["id"] for server in listed)
         if first not in uuids or len(uuids) != boot.count:
-            self._complain(f"{boot.name}: {boot.count} servers were accepted, {first} first, and {len(uuids)} are listed: {uuids}")
+            self._add_complaint(
+                f"{boot.request_name}: {boot.count} servers were accepted, {first} first, and {len(uuids)} are listed: {uuids}"
+            )
         with self._turn:
             self.taken.append(AcceptedBoot(boot=boot, uuids=uuids, at=at))
         for uuid in uuids[: boot.deletes]:
-            self._put(time.monotonic() + boot.delete_after, partial(self._delete, uuid))
+            self._put_job(time.monotonic() + boot.delete_after, partial(self._delete, uuid))
         for act in boot.acts:
-            self._put(time.monotonic() + act.after, partial(self._act, uuids[-1], act))
+            self._put_job(time.monotonic() + act.after, partial(self._send_action, uuids[-1], act))
 
     def _delete(self, uuid: str) -> None:
-        self._ask("GET", f"servers/{uuid}", 200)
-        self._ask("DELETE", f"servers/{uuid}", 204)
+        self._ask_until_answered("GET", f"servers/{uuid}", 200)
+        self._ask_until_answered("DELETE", f"servers/{uuid}", 204)
         with self._turn:
             self.deleted.add(uuid)
 
-    def _act(self, uuid: str, act: Act) -> None:
+    def _send_action(self, uuid: str, act: Act) -> None:
         """Ask until it is accepted, or refused: the server is at something else (409), has the flavor (400) or is deleted (404)."""
         for number in itertools.count(1):
-            status, document = self._once("POST", f"servers/{uuid}/action", json={act.name: act.value})
+            status, document = self._ask_once("POST", f"servers/{uuid}/action", json={act.name: act.value})
             self.answers[f"{act.name} {status}"] += 1
             if status in ("202", "204", "409", "404") or (status == "400" and act.name == "resize"):
                 return
             if status.startswith("4"):
-                self._complain(f"{act.name} of {uuid}: {status} {document}")
+                self._add_complaint(f"{act.name} of {uuid}: {status} {document}")
                 return
             with self._turn:
                 if self._turn.wait_for(lambda: self._over, min(MAX_PAUSE_S, 0.2 * number)):
@@ -146,41 +153,43 @@ class Load:
 
     # -- one request -----------------------------------------------------------------------------------------------------------
 
-    def _ask(self, method: str, path: str, expected: int, **arguments: Any) -> Any:
+    def _ask_until_answered(self, method: str, path: str, expected: int, **arguments: Any) -> Any:
         """The answer with the status expected, asked for until it comes. Any other from 400 to 499 is final, and a complaint.
 
         Except 404 for a delete that is repeated: it was carried out, and its answer lost.
         """
         began = time.monotonic()
         for number in itertools.count(1):
-            status, document = self._once(method, path, **arguments)
+            status, document = self._ask_once(method, path, **arguments)
             self.answers[f"{method} {status}"] += 1
             if status == str(expected) or (status == "404" and method == "DELETE" and number > 1):
                 self.tries[number] += 1
                 self.waits.append(time.monotonic() - began)
                 return document
             if status.startswith("4"):
-                self._complain(f"{method} {path} {arguments.get('json', '')}: {status} {document}")
+                self._add_complaint(f"{method} {path} {arguments.get('json', '')}: {status} {document}")
                 raise Stopped
             with self._turn:
                 if self._turn.wait_for(lambda: self._over, min(MAX_PAUSE_S, 0.2 * number)):
                     raise Stopped
         raise AssertionError("unreachable")
 
-    def _once(self, method: str, path: str, **arguments: Any) -> tuple[str, Any]:
+    def _ask_once(self, method: str, path: str, **arguments: Any) -> tuple[str, Any]:
         try:
-            answer = self._session().request(method, f"{next(self._endpoints)}/{path}", timeout=REQUEST_TIMEOUT_S, **arguments)
+            answer = self._thread_session().request(
+                method, f"{next(self._endpoints)}/{path}", timeout=REQUEST_TIMEOUT_S, **arguments
+            )
             return str(answer.status_code), answer.json() if answer.content else None
         except requests.Timeout:
             return "late", None
         except (requests.RequestException, ValueError):
             return "lost", None
 
-    def _complain(self, text: str) -> None:
+    def _add_complaint(self, text: str) -> None:
         with self._turn:
             self.complaints.append(text)
 
-    def _session(self) -> requests.Session:
+    def _thread_session(self) -> requests.Session:
         session: requests.Session | None = getattr(self._local, "session", None)
         if session is None:
             session = self._local.session = requests.Session()

@@ -10,16 +10,16 @@ TRACEBACK = "Traceback (most recent call last)"
 CRASH = "Fatal Python error"
 
 
-def tracebacks(folder: Path) -> Counter[str]:
+def count_tracebacks(folder: Path) -> Counter[str]:
     """For each error that was logged with its traceback, or ended a process: how often."""
-    found: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     for log in sorted(folder.glob("*.log")):
         with log.open(errors="replace") as lines:
-            found.update(_errors(lines))
-    return found
+            counts.update(_list_errors(lines))
+    return counts
 
 
-def _errors(lines: Iterable[str]) -> Iterator[str]:
+def _list_errors(lines: Iterable[str]) -> Iterator[str]:
     """The last line of every traceback: the first one after it that is not indented and not of the log's own text."""
     within = False
     for line in lines:

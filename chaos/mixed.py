@@ -18,7 +18,7 @@ from pathlib import Path
 from chaos.faults import Faults
 from deploy.local.commands import Commands
 from deploy.local.folder import Folder
-from deploy.local.processes import environment, program
+from deploy.local.processes import clean_environment, program_path
 from deploy.local.region import Region
 from deploy.local.shape import Shape
 from objects import errors
@@ -48,7 +48,7 @@ for line in sys.stdin:
 """
 
 
-def install(old: str, folder: Path) -> Path:
+def install_release(old: str, folder: Path) -> Path:
     """Make an environment with the wheel of an older release and the libraries of this one; return the folder of its commands.
 
     ``old``: the path of a wheel, or what git knows a commit by. ``folder``: a new one for all that this makes.
@@ -56,21 +56,21 @@ def install(old: str, folder: Path) -> Path:
     Raises errors.Invalid for what is neither, errors.Misconfigured where it cannot be built.
     """
     folder.mkdir()
-    wheel = Path(old) if old.endswith(".whl") else _build(old, folder)
+    wheel = Path(old) if old.endswith(".whl") else _build_wheel(old, folder)
     if not wheel.is_file():
         raise errors.Invalid(f"--mixed: there is no wheel {old}")
-    place = folder / "venv"
-    _run("the environment", sys.executable, "-m", "venv", "--without-pip", str(place))
-    python = place / "bin" / "python"
+    venv = folder / "venv"
+    _run("the environment", sys.executable, "-m", "venv", "--without-pip", str(venv))
+    python = venv / "bin" / "python"
     pip = (sys.executable, "-m", "pip", "--disable-pip-version-check", "--python", str(python))
     _run("the wheel", *pip, "install", "--quiet", "--no-deps", "--no-index", str(wheel))
     # Libraries come from this environment. Its own editable package does not, because files of other folders' .pth are not read.
-    libraries = sysconfig.get_path("purelib", vars={"base": str(place), "platbase": str(place)})
+    libraries = sysconfig.get_path("purelib", vars={"base": str(venv), "platbase": str(venv)})
     (Path(libraries) / "libraries.pth").write_text(sysconfig.get_path("purelib") + "\n")
-    return place / "bin"
+    return venv / "bin"
 
 
-def _build(commit: str, folder: Path) -> Path:
+def _build_wheel(commit: str, folder: Path) -> Path:
     """The wheel of a commit of this repository."""
     archive, source = folder / "source.tar", folder / "source"
     _run(f"commit {commit}", "git", "-C", str(ROOT), "archive", "--output", str(archive), commit)
@@ -85,15 +85,15 @@ def _build(commit: str, folder: Path) -> Path:
 def newest_messages(programs: Path) -> str:
     """The newest messages version of the release whose commands are in this folder."""
     question = "from objects.messages_version import SPAN; print(SPAN.newest)"
-    command = [program("python", programs), "-c", question]
-    return subprocess.run(command, check=True, capture_output=True, text=True, env=environment()).stdout.strip()  # noqa: S603 - ours
+    command = [program_path("python", programs), "-c", question]
+    return subprocess.run(command, check=True, capture_output=True, text=True, env=clean_environment()).stdout.strip()  # noqa: S603 - ours
 
 
-def _run(what: str, *command: str) -> None:
+def _run(subject: str, *command: str) -> None:
     done = subprocess.run(command, check=False, capture_output=True, text=True)  # noqa: S603 - commands of ours
     if done.returncode:
         said = (done.stderr or done.stdout).strip().splitlines() or [f"status {done.returncode}"]
-        raise errors.Misconfigured(f"--mixed: {what} cannot be had: {said[-1]}")
+        raise errors.Misconfigured(f"--mixed: {subject} cannot be had: {said[-1]}")
 
 
 class OldCommands(Commands):
@@ -102,8 +102,8 @@ class OldCommands(Commands):
     def __init__(self, folder: Folder, say: Callable[[str], None], programs: Path) -> None:
         super().__init__(folder, say)
         self._process = subprocess.Popen(  # noqa: S603 - the old release's own Python
-            [program("python", programs), "-c", _OLD_COMMANDS],
-            env=environment(),
+            [program_path("python", programs), "-c", _OLD_COMMANDS],
+            env=clean_environment(),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -144,18 +144,18 @@ class Roll(Object, frozen=True, kw_only=True):
     kills: bool
 
 
-def rolls(seed: int, duration: float, shape: Shape) -> tuple[Roll, ...]:
+def plan_rolls(seed: int, duration: float, shape: Shape) -> tuple[Roll, ...]:
     """Every member changes once in each of ``PHASES``, in a random order of all members."""
     chance = random.Random(f"rolls {seed}")
-    found: list[tuple[str, str]] = []
+    changes: list[tuple[str, str]] = []
     for release in PHASES:
-        names = [member.name for member in shape.members()]
+        names = [member.name for member in shape.list_members()]
         chance.shuffle(names)
-        found += [(name, release) for name in names]
-    pause = max(0.0, duration * LAST_SHARE - FIRST_ROLL_S) / len(found)
+        changes += [(name, release) for name in names]
+    pause = max(0.0, duration * LAST_SHARE - FIRST_ROLL_S) / len(changes)
     return tuple(
         Roll(at=round(FIRST_ROLL_S + number * pause, 3), member=name, release=release, kills=chance.random() < 0.5)
-        for number, (name, release) in enumerate(found)
+        for number, (name, release) in enumerate(changes)
     )
 
 
@@ -173,7 +173,7 @@ class Rolls:
         self._latest: dict[str, Roll] = {}
         self.complaints: list[str] = []
         """What must never come of commands about upgrades."""
-        members = region.notes.shape.members()
+        members = region.notes.shape.list_members()
         lanes = {(member.role, member.files[0]): threading.Lock() for member in members}
         self._lanes = {member.name: lanes[member.role, member.files[0]] for member in members}
         """Members of one role in one place change one after the other, as in a rolling upgrade."""
@@ -184,7 +184,7 @@ class Rolls:
         """Return at once; the rolls come at their times from now on. The upgrade cannot be finalized yet, if messages changed."""
         if newest_messages(self._old) != str(SPAN.newest):
             self._check_that_finalize_is_refused()
-        self._spawn(self._follow, planned, time.monotonic())
+        self._spawn_thread(self._follow_plan, planned, time.monotonic())
 
     def _check_that_finalize_is_refused(self) -> None:
         try:
@@ -193,17 +193,17 @@ class Rolls:
         except errors.Invalid as refusal:
             self._say(f"'upgrade finalize' is refused: {refusal}")
 
-    def finish(self) -> None:
+    def finish_rolls(self) -> None:
         """Every member that is not of the new release yet becomes that."""
         self._over.set()
         while alive := [thread for thread in self._threads if thread.is_alive()]:
             for thread in alive:
                 thread.join()
-        left = sorted(self._region.table.programs)
-        for name in left:
-            self._roll(Roll(at=float("inf"), member=name, release="new", kills=False))
+        remaining = sorted(self._region.table.programs)
+        for name in remaining:
+            self._roll_member(Roll(at=float("inf"), member=name, release="new", kills=False))
 
-    def finalize(self) -> None:
+    def finalize_upgrade(self) -> None:
         """End the way back; a process that was killed counts as alive for a minute."""
         end = time.monotonic() + FINALIZE_TIMEOUT_S
         while True:
@@ -216,28 +216,28 @@ class Rolls:
                 self.complaints.append(f"'upgrade finalize' is refused at the end: {refusal}")
             return
 
-    def _spawn(self, act: Callable[..., None], *arguments: object) -> None:
+    def _spawn_thread(self, act: Callable[..., None], *arguments: object) -> None:
         thread = threading.Thread(target=act, args=arguments, daemon=True)
         self._threads.append(thread)
         thread.start()
 
-    def _follow(self, planned: Sequence[Roll], began: float) -> None:
+    def _follow_plan(self, planned: Sequence[Roll], began: float) -> None:
         for roll in planned:
             if self._over.wait(max(0.0, began + roll.at - time.monotonic())):
                 return
             self._latest[roll.member] = roll
-            self._spawn(self._roll, roll)
+            self._spawn_thread(self._roll_member, roll)
 
-    def _roll(self, roll: Roll) -> None:
-        with self._lanes[roll.member], self._faults.having(roll.member):
+    def _roll_member(self, roll: Roll) -> None:
+        with self._lanes[roll.member], self._faults.hold_member(roll.member):
             if self._latest.get(roll.member, roll).at > roll.at:
                 return  # a fault held the member until its next change
-            self._assign(roll)
-            self._faults.replace(roll.member, kills=roll.kills)
+            self._assign_release(roll)
+            self._faults.replace_member(roll.member, kills=roll.kills)
         with self._counting:
             self.done[f"{'killed' if roll.kills else 'ended'}, then {roll.release}"] += 1
 
-    def _assign(self, roll: Roll) -> None:
+    def _assign_release(self, roll: Roll) -> None:
         if roll.release == "old":
             self._region.table.programs[roll.member] = self._old
         else:

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 
 from deploy.local.folder import Folder
-from deploy.local.processes import environment, program
+from deploy.local.processes import clean_environment, program_path
 from objects import errors
 
 CLI = "superconductor"
@@ -39,16 +39,16 @@ class OperatorCommands:
         self.complaints: list[str] = []
         """Ends that must never come."""
 
-    def attempt(self, seconds: float, *words: str) -> None:
+    def attempt_command(self, seconds: float, *words: str) -> None:
         """Run a command that empties a host until it has left nothing there. Return after ``seconds``, however it went."""
         end = time.monotonic() + seconds
-        while not self._over.is_set() and (left := round(end - time.monotonic())) > 0:
-            if self._run(*words, "--timeout", str(left), ends_early=True) == 0:
+        while not self._over.is_set() and (remaining := round(end - time.monotonic())) > 0:
+            if self._run(*words, "--timeout", str(remaining), ends_early=True) == 0:
                 break
             self._over.wait(PAUSE_S)
         self._over.wait(max(0.0, end - time.monotonic()))
 
-    def insist(self, *words: str) -> None:
+    def repeat_until_done(self, *words: str) -> None:
         """Run a command until it works. Raises ``errors.Conflict`` if it does not within ``LAST_TRY_S``."""
         end = time.monotonic() + LAST_TRY_S
         while self._run(*words) != 0:
@@ -57,21 +57,21 @@ class OperatorCommands:
             time.sleep(PAUSE_S)
 
     def _run(self, *words: str, ends_early: bool = False) -> int:
-        command = [program(CLI), "--config-file", str(self._folder.etc / "api.conf"), *words]
+        command = [program_path(CLI), "--config-file", str(self._folder.etc / "api.conf"), *words]
         end = time.monotonic() + COMMAND_TIMEOUT_S
         with subprocess.Popen(  # noqa: S603 - a command of ours
-            command, env=environment(), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+            command, env=clean_environment(), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
         ) as process:
-            while (said := _output(process)) is None:
+            while (said := _output_of(process)) is None:
                 if ends_early and self._over.is_set():
                     process.kill()
                     return -1
                 if time.monotonic() > end:
                     process.kill()
-        self._count(words, process.returncode, said)
+        self._count_end(words, process.returncode, said)
         return process.returncode
 
-    def _count(self, words: Sequence[str], status: int, said: str) -> None:
+    def _count_end(self, words: Sequence[str], status: int, said: str) -> None:
         if status:
             lines = [line for line in said.splitlines() if not line.startswith("+")]  # without the borders of a table
             self._say(f"'{' '.join(words)}' ended with {status}: {lines[-1] if lines else ''}")
@@ -81,7 +81,7 @@ class OperatorCommands:
                 self.complaints.append(f"'{' '.join(words)}' ended with {status}: {said.strip()}")
 
 
-def _output(process: subprocess.Popen[str]) -> str | None:
+def _output_of(process: subprocess.Popen[str]) -> str | None:
     """What it has said; None: it runs."""
     try:
         return process.communicate(timeout=0.2)[0]

@@ -22,7 +22,7 @@ from db.sql.engine import Database
 from deploy import ports
 from deploy.local.backing import Backing
 from deploy.local.folder import Folder
-from deploy.local.make import make, notes_of
+from deploy.local.make import make_region, notes_of
 from deploy.local.options import set_options, use_libvirt
 from deploy.local.region import Region
 from deploy.local.shape import Shape
@@ -50,16 +50,16 @@ class RoutedBacking(Backing):
         self._proxies = proxies
 
     def make_hosts(self, names: Iterable[str]) -> Mapping[str, str]:
-        found = super().make_hosts(names)
-        return {name: self._routed(url, self._broker, name, links.BUS) for name, url in found.items()}
+        urls = super().make_hosts(names)
+        return {name: self._routed_url(url, self._broker, name, links.BUS) for name, url in urls.items()}
 
     def make_databases(self, names: Iterable[str]) -> Mapping[str, str]:
-        found = super().make_databases(names)
-        return {name: self._routed(url, self._server, name, links.DATABASE) for name, url in found.items()}
+        urls = super().make_databases(names)
+        return {name: self._routed_url(url, self._server, name, links.DATABASE) for name, url in urls.items()}
 
-    def _routed(self, url: str, port: int, name: str, server: str) -> str:
+    def _routed_url(self, url: str, port: int, name: str, server: str) -> str:
         level = f"{links.ABOVE}{name}" if name in self._cells else links.API
-        return url.replace(f"@{ports.HOST}:{port}", f"@{ports.HOST}:{self._proxies.port(f'{level}-{server}')}")
+        return url.replace(f"@{ports.HOST}:{port}", f"@{ports.HOST}:{self._proxies.port_of(f'{level}-{server}')}")
 
 
 class Place(NamedTuple):
@@ -72,7 +72,7 @@ class Place(NamedTuple):
 
 
 @contextmanager
-def place(
+def open_place(
     path: Path,
     shape: Shape,
     planned: Sequence[Boot],
@@ -89,25 +89,25 @@ def place(
     Raises ``deploy.servers.Unavailable`` where a server cannot be had, and ``errors.Misconfigured`` where libvirt cannot.
     """
     folder = Folder(path)
-    with folder.held():
+    with folder.hold_lock():
         region = Region(folder, notes_of(folder, shape), lambda _: None)
         if old is not None:
             region.commands = OldCommands(folder, region.say, old)
-            region.table.programs = {member.name: old for member in shape.members()}
+            region.table.programs = {member.name: old for member in shape.list_members()}
         notes = region.notes
         targets = {links.BUS: notes.broker_port, links.DATABASE: notes.database_port}
         proxies = Proxies({link: targets[link.rpartition("-")[2]] for link in links.links_of(shape)})
         region.backing = RoutedBacking(region, proxies)
         try:
-            make(region)
+            make_region(region)
             for cell in shape.cell_names():
-                _enter(folder, shape, cell, proxies)
+                _use_own_links(folder, shape, cell, proxies)
             _set_hosts(folder, shape, planned)
             if old is None:
-                define(region, planned)
+                define_resources(region, planned)
             if real is None:
                 vcpus, memory = cores_and_memory(shape, planned)
-                simulated = SimulatedFindings(folder.hosts, [host.name for host in shape.hosts()])
+                simulated = SimulatedFindings(folder.hosts, [host.name for host in shape.list_hosts()])
                 yield Place(region, proxies, simulated, (vcpus * CPU_ALLOCATION_RATIO, memory))
             else:
                 real.start()
@@ -115,7 +115,7 @@ def place(
         finally:
             before = {number: signal.signal(number, signal.SIG_IGN) for number in (signal.SIGINT, signal.SIGTERM)}
             say("stopping the region")  # a second Ctrl-C must not keep it running
-            proxies.restore(links.links_of(shape))
+            proxies.restore_links(links.links_of(shape))
             stop(region)
             proxies.close()
             for number, handler in before.items():
@@ -128,22 +128,22 @@ def group_uuids(region: Region) -> dict[str, str]:
     try:
         return {group.name: group.uuid for group in database.read(server_groups.list_all)}
     finally:
-        database.dispose()
+        database.dispose_connections()
 
 
-def _enter(folder: Folder, shape: Shape, cell: str, proxies: Proxies) -> None:
+def _use_own_links(folder: Folder, shape: Shape, cell: str, proxies: Proxies) -> None:
     """The cell's own processes take the cell's own links: its conductors, and its agents, each of which has a URL of the bus."""
-    for name in (f"{cell}.conf", *(f"{host.name}.conf" for host in shape.hosts() if host.cell == cell)):
+    for name in (f"{cell}.conf", *(f"{host.name}.conf" for host in shape.list_hosts() if host.cell == cell)):
         text = (folder.etc / name).read_text()
         for server in (links.BUS, links.DATABASE):
-            above, own = proxies.port(f"{links.ABOVE}{cell}-{server}"), proxies.port(f"{cell}-{server}")
-            text = text.replace(f"@{ports.HOST}:{above}", f"@{ports.HOST}:{own}")
+            above, own_port = proxies.port_of(f"{links.ABOVE}{cell}-{server}"), proxies.port_of(f"{cell}-{server}")
+            text = text.replace(f"@{ports.HOST}:{above}", f"@{ports.HOST}:{own_port}")
         folder.write(f"etc/{name}", text)
 
 
 def cores_and_memory(shape: Shape, planned: Sequence[Boot]) -> tuple[int, int]:
     """What every host has: CPUs, of which an agent offers ``CPU_ALLOCATION_RATIO`` times as many, and MiB."""
-    hosts = len(shape.hosts())
+    hosts = len(shape.list_hosts())
     return math.ceil(CAPACITY_FACTOR * plan.vcpus_of(planned) / hosts / CPU_ALLOCATION_RATIO), math.ceil(
         CAPACITY_FACTOR * plan.memory_of(planned) / hosts
     )
@@ -151,7 +151,7 @@ def cores_and_memory(shape: Shape, planned: Sequence[Boot]) -> tuple[int, int]:
 
 def _set_hosts(folder: Folder, shape: Shape, planned: Sequence[Boot]) -> None:
     vcpus, memory = cores_and_memory(shape, planned)
-    for host in shape.hosts():
+    for host in shape.list_hosts():
         set_options(folder.etc / f"{host.name}.conf", "simulated", {"vcpus": str(vcpus), "memory_mb": str(memory)})
     for cell in shape.cell_names():
         set_options(folder.etc / f"{cell}-compute.conf", "simulated", SPAWNS)
@@ -161,7 +161,7 @@ def _set_hosts(folder: Folder, shape: Shape, planned: Sequence[Boot]) -> None:
 def _use_real_hosts(folder: Folder, shape: Shape, planned: Sequence[Boot], real: RealHosts) -> tuple[int, int]:
     """Give every agent a libvirtd, and the images of the load. What every host offers: vCPUs, and MiB."""
     cores, memory = psutil.cpu_count() or 1, psutil.virtual_memory().total >> 20
-    ratio = math.ceil(CAPACITY_FACTOR * plan.vcpus_of(planned) / len(shape.hosts()) / cores)
+    ratio = math.ceil(CAPACITY_FACTOR * plan.vcpus_of(planned) / len(shape.list_hosts()) / cores)
     for name, daemon in real.daemons.items():
         use_libvirt(folder.etc / f"{name}.conf", folder.hosts / name, daemon)
     for cell in shape.cell_names():
@@ -169,11 +169,11 @@ def _use_real_hosts(folder: Folder, shape: Shape, planned: Sequence[Boot], real:
     spark.write_disk(folder.path / "spark.raw")
     store = FolderStore(folder.images)
     for image in plan.images_of(planned):
-        store.add(folder.path / "spark.raw", name=spark.NAME, image_id=image, disk_format="raw")
+        store.add_image(folder.path / "spark.raw", name=spark.NAME, image_id=image, disk_format="raw")
     return cores * ratio, memory
 
 
-def define(region: Region, planned: Sequence[Boot]) -> None:
+def define_resources(region: Region, planned: Sequence[Boot]) -> None:
     """Make the flavors and groups of the load."""
     for flavor in plan.FLAVORS:
         amounts = ("--vcpus", str(flavor.vcpus), "--ram", str(flavor.ram), "--disk", "0")

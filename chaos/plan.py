@@ -81,17 +81,19 @@ class Boot(Object, frozen=True, kw_only=True):
     acts: tuple[Act, ...] = ()
 
     @property
-    def name(self) -> str:
+    def request_name(self) -> str:
         return f"chaos-{self.number}"
 
     def server_names(self) -> tuple[str, ...]:
         """The names its servers get; no two boots share one."""
-        return (self.name,) if self.count == 1 else tuple(f"{self.name}-{number + 1}" for number in range(self.count))
+        return (
+            (self.request_name,) if self.count == 1 else tuple(f"{self.request_name}-{number + 1}" for number in range(self.count))
+        )
 
-    def body(self, group_uuid: str | None) -> dict[str, Any]:
+    def boot_body(self, group_uuid: str | None) -> dict[str, Any]:
         """The body of ``POST /servers``."""
         counts = {"min_count": self.count, "max_count": self.count}
-        server: dict[str, Any] = {"name": self.name, "flavorRef": self.flavor.name, "imageRef": self.image, **counts}
+        server: dict[str, Any] = {"name": self.request_name, "flavorRef": self.flavor.name, "imageRef": self.image, **counts}
         if self.simulated:
             server["metadata"] = {METADATA_KEY: self.simulated}
         hints = {"group": group_uuid} if group_uuid else {"all_or_nothing": True} if self.all_or_nothing else {}
@@ -113,7 +115,7 @@ GROUP_SIZE_LIMITS = {GroupPolicy.AFFINITY: 6, GroupPolicy.ANTI_AFFINITY: 3}
 """Servers of one group. Of three that must be apart, a retry finds a free host in the cell even while others are down."""
 
 
-def boots(seed: int, rate: float, duration: float, cells: Sequence[Sequence[str]], *, real: bool = False) -> tuple[Boot, ...]:
+def plan_boots(seed: int, rate: float, duration: float, cells: Sequence[Sequence[str]], *, real: bool = False) -> tuple[Boot, ...]:
     """``rate`` requests a second, at random moments, over ``duration`` seconds. ``cells``: the names of the hosts of each.
 
     ``real``: the hosts are no simulated ones, so that no script can tell them what to do.
@@ -122,11 +124,11 @@ def boots(seed: int, rate: float, duration: float, cells: Sequence[Sequence[str]
     chance = random.Random(f"load {seed}")
     moments = sorted(chance.uniform(0.0, duration) for _ in range(max(1, round(rate * duration))))
     groups = _Groups()
-    planned = (_boot(chance, number, at, groups, cells) for number, at in enumerate(moments))
-    return tuple(_unscripted(boot) if real else boot for boot in planned)
+    planned = (_plan_boot(chance, number, at, groups, cells) for number, at in enumerate(moments))
+    return tuple(_as_unscripted(boot) if real else boot for boot in planned)
 
 
-def _unscripted(boot: Boot) -> Boot:
+def _as_unscripted(boot: Boot) -> Boot:
     """The same for real hosts: what must fail on all hosts has no image. What fails on some only is an ordinary boot there."""
     fails = boot.simulated is not None and boot.expected in (Expected.EXHAUSTED, Expected.ABORTED)
     if not fails:
@@ -138,20 +140,20 @@ class _Groups:
     """Groups, each given out until it is full."""
 
     def __init__(self) -> None:
-        self._made = 0
+        self._group_count = 0
         self._open: dict[GroupPolicy, tuple[Group, int]] = {}
 
-    def take(self, policy: GroupPolicy, count: int) -> Group:
+    def take_group(self, policy: GroupPolicy, count: int) -> Group:
         """A group of this policy with room for ``count`` more."""
         group, members = self._open.get(policy, (None, 0))
         if group is None or members + count > GROUP_SIZE_LIMITS[policy]:
-            self._made += 1
-            group, members = Group(name=f"group-{self._made}", policy=policy), 0
+            self._group_count += 1
+            group, members = Group(name=f"group-{self._group_count}", policy=policy), 0
         self._open[policy] = (group, members + count)
         return group
 
 
-def _boot(chance: random.Random, number: int, at: float, groups: _Groups, cells: Sequence[Sequence[str]]) -> Boot:
+def _plan_boot(chance: random.Random, number: int, at: float, groups: _Groups, cells: Sequence[Sequence[str]]) -> Boot:
     values: dict[str, Any] = {"number": number, "at": round(at, 3), "repeats": chance.random() < 0.1}
     kind = chance.random()
     if kind < 0.06:
@@ -162,7 +164,7 @@ def _boot(chance: random.Random, number: int, at: float, groups: _Groups, cells:
     elif kind < 0.22:
         policy = chance.choice(list(GROUP_SIZE_LIMITS))
         count = chance.randint(1, GROUP_SIZE_LIMITS[policy] // 2)
-        values |= {"count": count, "group": groups.take(policy, count)}
+        values |= {"count": count, "group": groups.take_group(policy, count)}
     elif kind < 0.30:
         bad = (host for hosts in cells for host in chance.sample(list(hosts), min(BAD_HOSTS_PER_CELL, len(hosts) - 1)))
         values |= {"simulated": f"{chance.choice(PASSING)}:{','.join(bad)}"}
@@ -177,7 +179,7 @@ def _boot(chance: random.Random, number: int, at: float, groups: _Groups, cells:
     if chance.random() < 0.35:
         values |= {"deletes": chance.randint(1, values.get("count", 1)), "delete_after": round(chance.expovariate(1 / 6.0), 3)}
     if "expected" not in values and chance.random() < 0.4:
-        values["acts"] = _acts(chance)
+        values["acts"] = _plan_acts(chance)
     return Boot(**values)
 
 
@@ -204,7 +206,7 @@ UNSHELVE_AFTER_S = 8.0
 """Seconds after which a server is unshelved, if it is shelved by then."""
 
 
-def _acts(chance: random.Random) -> tuple[Act, ...]:
+def _plan_acts(chance: random.Random) -> tuple[Act, ...]:
     after, acts = 0.0, []
     for _ in range(chance.randint(1, 6)):
         after += round(chance.expovariate(1 / 5.0), 3)

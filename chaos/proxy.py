@@ -24,7 +24,7 @@ CHANGE_TIMEOUT_S = 10.0
 
 
 class Link:
-    """One proxy: everything that connects to ``port`` is connected to ``target``. Used in the thread of its ``Proxies`` only."""
+    """One proxy: everything that connects to ``port_of`` is connected to ``target``. Used in the thread of its ``Proxies`` only."""
 
     def __init__(self, name: str, target: int) -> None:
         self.name = name
@@ -38,24 +38,24 @@ class Link:
 
     async def start(self) -> None:
         """Listen on a free port. Raises OSError where none can be had."""
-        for left in reversed(range(PORT_TRIES)):
-            self.port = ports.free()
+        for tries_left in reversed(range(PORT_TRIES)):
+            self.port = ports.free_port()
             try:
-                await self.restore()
+                await self.restore_link()
             except OSError:  # another program was quicker
-                if not left:
+                if not tries_left:
                     raise
             else:
                 break
 
-    async def restore(self) -> None:
+    async def restore_link(self) -> None:
         """As it should be: everything flows, and what was held arrives."""
         self._asks.set()
         self._answers.set()
         if self._listener is None:
-            self._listener = await asyncio.start_server(self._serve, ports.HOST, self.port)
+            self._listener = await asyncio.start_server(self._serve_connection, ports.HOST, self.port)
 
-    async def cut(self) -> None:
+    async def cut_link(self) -> None:
         """Reset all connections and refuse new ones."""
         if self._listener is not None:
             self._listener.close()
@@ -67,22 +67,22 @@ class Link:
         self._asks.set()  # what waits finds its connection gone
         self._answers.set()
 
-    async def freeze(self) -> None:
+    async def freeze_link(self) -> None:
         """Connections stay, and new ones are taken, but nothing goes through."""
         self._asks.clear()
         self._answers.clear()
 
-    async def mute(self) -> None:
+    async def mute_link(self) -> None:
         """What clients send goes through, what they should get does not."""
         self._answers.clear()
 
     async def close(self) -> None:
-        await self.cut()
+        await self.cut_link()
         for task in self._serving:
             task.cancel()
         await asyncio.gather(*self._serving, return_exceptions=True)
 
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _serve_connection(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
         assert task is not None
         self._serving.add(task)
@@ -92,7 +92,7 @@ class Link:
             answers, asks = await asyncio.open_connection(ports.HOST, self._target)
             self._open.add(asks)
             try:
-                await asyncio.gather(_pump(reader, asks, self._asks), _pump(answers, writer, self._answers))
+                await asyncio.gather(_pump_bytes(reader, asks, self._asks), _pump_bytes(answers, writer, self._answers))
             finally:
                 self._open.discard(asks)
                 asks.transport.abort()
@@ -104,7 +104,7 @@ class Link:
             self._serving.discard(task)
 
 
-async def _pump(source: asyncio.StreamReader, sink: asyncio.StreamWriter, gate: asyncio.Event) -> None:
+async def _pump_bytes(source: asyncio.StreamReader, sink: asyncio.StreamWriter, gate: asyncio.Event) -> None:
     """Pass on what comes, the end of it included, while the gate is open."""
     with contextlib.suppress(OSError):
         while data := await source.read(CHUNK_BYTES):
@@ -125,27 +125,27 @@ class Proxies:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="proxies", daemon=True)
         self._thread.start()
-        self._links = self._run(_made(targets))
+        self._links = self._run(_make_links(targets))
 
-    def port(self, name: str) -> int:
+    def port_of(self, name: str) -> int:
         """Where to connect instead."""
         return self._links[name].port
 
-    def restore(self, names: Iterable[str]) -> None:
+    def restore_links(self, names: Iterable[str]) -> None:
         for name in names:
-            self._run(self._links[name].restore())
+            self._run(self._links[name].restore_link())
 
-    def cut(self, names: Iterable[str]) -> None:
+    def cut_links(self, names: Iterable[str]) -> None:
         for name in names:
-            self._run(self._links[name].cut())
+            self._run(self._links[name].cut_link())
 
-    def freeze(self, names: Iterable[str]) -> None:
+    def freeze_links(self, names: Iterable[str]) -> None:
         for name in names:
-            self._run(self._links[name].freeze())
+            self._run(self._links[name].freeze_link())
 
-    def mute(self, names: Iterable[str]) -> None:
+    def mute_links(self, names: Iterable[str]) -> None:
         for name in names:
-            self._run(self._links[name].mute())
+            self._run(self._links[name].mute_link())
 
     def close(self) -> None:
         """End every connection and the thread."""
@@ -159,7 +159,7 @@ class Proxies:
         return asyncio.run_coroutine_threadsafe(change, self._loop).result(CHANGE_TIMEOUT_S)
 
 
-async def _made(targets: Mapping[str, int]) -> dict[str, Link]:
+async def _make_links(targets: Mapping[str, int]) -> dict[str, Link]:
     links = {name: Link(name, target) for name, target in targets.items()}
     for link in links.values():
         await link.start()

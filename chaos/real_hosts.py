@@ -34,7 +34,7 @@ SECTOR_BYTES = 512
 SAMPLE_SIZE = 4
 """Disks that one look reads: each takes a process."""
 _UUID = re.compile(rb"-uuid\0([0-9a-f-]{36})\0")
-_KEPT = f".//{{{METADATA_NAMESPACE}}}*"
+_KEPT_GUEST_PATH = f".//{{{METADATA_NAMESPACE}}}*"
 
 
 class RealHosts:
@@ -52,9 +52,9 @@ class RealHosts:
 
     # -- what there is ---------------------------------------------------------------------------------------------------------
 
-    def running(self) -> Mapping[str, Mapping[str, list[int]]]:
+    def running_guests(self) -> Mapping[str, Mapping[str, list[int]]]:
         """The QEMU processes by host and uuid. There must never be two of one uuid."""
-        found: dict[str, dict[str, list[int]]] = {host: defaultdict(list) for host in self.daemons}
+        pids_by_host: dict[str, dict[str, list[int]]] = {host: defaultdict(list) for host in self.daemons}
         hosts = {os.fsencode(self._path / host / INSTANCES): host for host in self.daemons}
         for entry in Path("/proc").glob("[0-9]*/cmdline"):
             with contextlib.suppress(OSError):  # it has ended
@@ -63,51 +63,51 @@ class RealHosts:
                     continue
                 for folder, host in hosts.items():
                     if folder + b"/" in words:
-                        found[host][uuid[1].decode()].append(int(entry.parent.name))
-        return found
+                        pids_by_host[host][uuid[1].decode()].append(int(entry.parent.name))
+        return pids_by_host
 
-    def guests(self) -> Mapping[str, Sequence[Guest]]:
+    def guests_by_host(self) -> Mapping[str, Sequence[Guest]]:
         """Domains with their power, and processes without a domain. One that runs twice is there twice."""
-        running = self.running()  # before the definitions: a guest that is made meanwhile has one
-        found: dict[str, list[Guest]] = {}
+        running = self.running_guests()  # before the definitions: a guest that is made meanwhile has one
+        guests: dict[str, list[Guest]] = {}
         for host in self.daemons:
-            defined = self._defined(host)
-            found[host] = [_now(guest, guest.uuid in running[host]) for guest in defined.values()]
+            defined = self._defined_guests(host)
+            guests[host] = [_with_power(guest, guest.uuid in running[host]) for guest in defined.values()]
             for uuid, pids in running[host].items():
                 extra = len(pids) - 1 if uuid in defined else len(pids)
-                found[host] += [defined.get(uuid, _unknown(uuid, host))] * extra
-        return found
+                guests[host] += [defined.get(uuid, _unknown_guest(uuid, host))] * extra
+        return guests
 
-    def disks(self) -> Mapping[str, Sequence[str]]:
-        return {host: sorted(folder.name for folder in self._folders(host)) for host in self.daemons}
+    def disks_by_host(self) -> Mapping[str, Sequence[str]]:
+        return {host: sorted(folder.name for folder in self._disk_folders(host)) for host in self.daemons}
 
     def disk_fault(self, host: str, guest: Guest) -> str:
-        return "" if self._disk(host, guest.uuid).exists() else "it has no disk"
+        return "" if self._disk_path(host, guest.uuid).exists() else "it has no disk"
 
-    def written(self, host: str, uuid: str) -> DiskWrites | None:
+    def written_disk(self, host: str, uuid: str) -> DiskWrites | None:
         """How often the guest spark has started from its disk."""
-        guest = self._defined(host).get(uuid) if host in self.daemons else None
+        guest = self._defined_guests(host).get(uuid) if host in self.daemons else None
         if guest is None:  # the image is read before the disk: a rebuild writes them the other way round
             return None
-        starts = _starts(self._disk(host, uuid))
+        starts = _count_starts(self._disk_path(host, uuid))
         return None if starts is None else DiskWrites(host, uuid, guest.image_id, starts)
 
     def sample_written(self) -> Iterator[DiskWrites]:
-        every = [(host, uuid) for host, uuids in self.disks().items() for uuid in uuids]
+        every = [(host, uuid) for host, uuids in self.disks_by_host().items() for uuid in uuids]
         self._turn += 1
         for number in range(min(SAMPLE_SIZE, len(every))):
             host, uuid = every[(self._turn * SAMPLE_SIZE + number) % len(every)]
-            if (found := self.written(host, uuid)) is not None:
-                yield found
+            if (written := self.written_disk(host, uuid)) is not None:
+                yield written
 
     # -- how it dies -----------------------------------------------------------------------------------------------------------
 
     def cut_power(self, host: str) -> None:
         """The daemon and all guests end at once, and what was in memory is lost."""
-        self.daemons[host].kill()
-        for pids in self.running()[host].values():
+        self.daemons[host].kill_daemon()
+        for pids in self.running_guests()[host].values():
             for pid in pids:
-                processes.end(pid, signal.SIGKILL, KILL_TIMEOUT_S)
+                processes.end_process(pid, signal.SIGKILL, KILL_TIMEOUT_S)
         for drive in (self._path / host / CONFIG_DRIVES).glob("*"):
             drive.unlink(missing_ok=True)
 
@@ -118,15 +118,15 @@ class RealHosts:
         """``kill`` the daemon of a host and start it again, or ``stop`` it and let it go on, after ``wait``."""
         daemon = self.daemons[host]
         if how == "kill":
-            daemon.kill()
+            daemon.kill_daemon()
             wait()
             daemon.start()
-        elif (pid := daemon.pid) is not None:
+        elif (pid := daemon.daemon_pid) is not None:
             _hold_still(pid, wait)
 
     def hit_guest(self, host: str, how: str, wait: Callable[[], object]) -> None:
         """The same with the QEMU of one guest, which nobody starts again."""
-        pids = [pid for uuid, found in sorted(self.running()[host].items()) for pid in found]
+        pids = [pid for uuid, guest_pids in sorted(self.running_guests()[host].items()) for pid in guest_pids]
         if not pids:
             return
         pid = pids[self._turn % len(pids)]
@@ -138,42 +138,42 @@ class RealHosts:
 
     # -- files -----------------------------------------------------------------------------------------------------------------
 
-    def _folders(self, host: str) -> Iterator[Path]:
+    def _disk_folders(self, host: str) -> Iterator[Path]:
         path = self._path / host / INSTANCES
         yield from (folder for folder in path.glob("*") if folder.is_dir())
 
-    def _disk(self, host: str, uuid: str) -> Path:
+    def _disk_path(self, host: str, uuid: str) -> Path:
         return self._path / host / INSTANCES / uuid / ROOT_DISK
 
-    def _defined(self, host: str) -> dict[str, Guest]:
+    def _defined_guests(self, host: str) -> dict[str, Guest]:
         """The domains of a host, also such as are not complete, by uuid."""
-        found = {}
+        guests = {}
         for file in (self.daemons[host].folder / "etc/libvirt/qemu").glob("*.xml"):
             with contextlib.suppress(FileNotFoundError):  # it was undefined meanwhile
                 if (guest := _guest_in(file.read_text())) is not None:
-                    found[guest.uuid] = guest
-        return found
+                    guests[guest.uuid] = guest
+        return guests
 
 
 def _guest_in(xml: str) -> Guest | None:
     try:
-        kept = ElementTree.fromstring(xml).find(_KEPT)  # noqa: S314 - libvirt wrote it
+        element = ElementTree.fromstring(xml).find(_KEPT_GUEST_PATH)  # noqa: S314 - libvirt wrote it
     except ElementTree.ParseError:  # it is being written
         return None
-    return None if kept is None else typed.decode((kept.text or "").encode(), KeptGuest).guest
+    return None if element is None else typed.decode_json((element.text or "").encode(), KeptGuest).guest
 
 
-def _now(guest: Guest, runs: bool) -> Guest:
-    power = Power.ON if runs else guest.power if not guest.power.runs else Power.OFF
+def _with_power(guest: Guest, runs: bool) -> Guest:
+    power = Power.ON if runs else guest.power if not guest.power.uses_disk else Power.OFF
     return msgspec.structs.replace(guest, power=power)
 
 
-def _unknown(uuid: str, host: str) -> Guest:
+def _unknown_guest(uuid: str, host: str) -> Guest:
     name = "a process without a domain"
     return Guest(uuid=uuid, name=name, node=host, fence=0, attempt=0, builder="", vcpus=0, memory_mb=0, disk_gb=0)
 
 
-def _starts(disk: Path) -> int | None:
+def _count_starts(disk: Path) -> int | None:
     """The first two bytes of the second sector, also while QEMU has the disk; None: it cannot be read."""
     with tempfile.TemporaryDirectory() as folder:
         read = Path(folder) / "sectors"

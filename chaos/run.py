@@ -11,19 +11,19 @@ import msgspec
 from chaos import mixed, plan, report
 from chaos.faults import Faults
 from chaos.guest_watch import GuestWatch
-from chaos.judge import Case, Judge, Violation, overfull, told
+from chaos.judge import Case, Judge, Violation, format_violations, overfull_hosts
 from chaos.load import Load
 from chaos.mixed import Rolls
-from chaos.place import Place, define, group_uuids, place
+from chaos.place import Place, define_resources, group_uuids, open_place
 from chaos.plan import Boot
 from chaos.real_hosts import RealHosts
-from chaos.schedule import REAL_ONLY, Kind, schedule
+from chaos.schedule import REAL_ONLY, Kind, plan_faults
 from chaos.stalls import StallWatch
 from chaos.supervise import Supervisor
-from chaos.verify import verify
+from chaos.verify import run_verify
 from chaos.watch import Watch
 from chaos.weather import Weather
-from cli.standalone.demo.evidence import Evidence, at_rest, gather
+from cli.standalone.demo.evidence import Evidence, at_rest, gather_evidence
 from deploy.local.shape import Shape
 from deploy.local.start import Start
 from objects.base import Object
@@ -53,8 +53,8 @@ Say = Callable[[str], None]
 class Settings(Object, frozen=True, kw_only=True):
     """``duration``: seconds of load. ``rate``: requests per second. ``every``: seconds from one fault to the next, on average.
 
-    ``real``: hosts with libvirt. ``mixed``: the older release beside this one, a commit or a wheel (see ``chaos.mixed.install``).
-    ``database``, ``broker``: as in ``Shape``.
+    ``real``: hosts with libvirt. ``mixed``: the older release beside this one, a commit or a wheel (see
+    ``chaos.mixed.install_release``). ``database``, ``broker``: as in ``Shape``.
     """
 
     duration: float = 120.0
@@ -68,26 +68,26 @@ class Settings(Object, frozen=True, kw_only=True):
     broker: str = SHAPE.broker
 
     @property
-    def shape(self) -> Shape:
+    def region_shape(self) -> Shape:
         usual = MIXED_SHAPE if self.mixed is not None else REAL_SHAPE if self.real else SHAPE
         return msgspec.structs.replace(usual, database=self.database, broker=self.broker)
 
 
 def run(settings: Settings, path: Path, say: Say) -> bool:
     """Whether nothing was violated. Raises what keeps a region from starting; it is stopped in any case."""
-    shape = settings.shape
-    cells = [[host.name for host in shape.hosts() if host.cell == cell] for cell in shape.cell_names()]
-    planned = plan.boots(settings.seed, settings.rate, settings.duration, cells, real=settings.real)
-    hosts = [host.name for host in shape.hosts()]
+    shape = settings.region_shape
+    cells = [[host.name for host in shape.list_hosts() if host.cell == cell] for cell in shape.cell_names()]
+    planned = plan.plan_boots(settings.seed, settings.rate, settings.duration, cells, real=settings.real)
+    hosts = [host.name for host in shape.list_hosts()]
     real = RealHosts(path / "hosts", hosts, path / "capabilities") if settings.real else None
-    old = None if settings.mixed is None else mixed.install(settings.mixed, path / "old")
-    with place(path, shape, planned, say, real=real, old=old) as found:
-        say(f"starting {len(shape.members())} commands in {path}")
-        Start(found.region, START_TIMEOUT_S).run()
+    old = None if settings.mixed is None else mixed.install_release(settings.mixed, path / "old")
+    with open_place(path, shape, planned, say, real=real, old=old) as region_place:
+        say(f"starting {len(shape.list_members())} commands in {path}")
+        Start(region_place.region, START_TIMEOUT_S).run()
         if old is not None:
-            mixed.bring_schema(found.region, say)
-            define(found.region, planned)
-        return Run(settings, found, say, old).run(planned)
+            mixed.bring_schema(region_place.region, say)
+            define_resources(region_place.region, planned)
+        return Run(settings, region_place, say, old).run(planned)
 
 
 class Run:
@@ -101,17 +101,17 @@ class Run:
         self._room = place.room
         self._say = say
         self._supervisor = Supervisor(region)
-        self._faults = Faults(region, place.proxies, self._supervisor, place.hosts, self._timed)
+        self._faults = Faults(region, place.proxies, self._supervisor, place.hosts, self._say_timed)
         self._watch = Watch(region.notes)
         self._guests = GuestWatch(place.hosts)
         self._stalls = StallWatch(region.folder.path)
-        self._load = Load(region.notes.endpoints(), group_uuids(region), settings.seed)
-        self._rolls = None if old is None else Rolls(region, self._faults, old, self._timed)
+        self._load = Load(region.notes.api_endpoints(), group_uuids(region), settings.seed)
+        self._rolls = None if old is None else Rolls(region, self._faults, old, self._say_timed)
         self._began = time.monotonic()
 
     def run(self, planned: Sequence[Boot]) -> bool:
         settings = self._settings
-        faults = schedule(settings.seed, settings.duration, settings.every, settings.kinds, settings.shape)
+        faults = plan_faults(settings.seed, settings.duration, settings.every, settings.kinds, settings.region_shape)
         self._say(f"{len(planned)} boots and {len(faults)} faults in {settings.duration:g} s, seed {settings.seed}")
         self._began = time.monotonic()
         self._supervisor.start()
@@ -122,14 +122,14 @@ class Run:
             self._load.start(planned)
             self._faults.start(faults)
             if self._rolls is not None:
-                self._rolls.start(mixed.rolls(settings.seed, settings.duration, settings.shape))
-            self._pass(settings.duration)
-            found = self._settle()
-            evidence, more = self._converge()
+                self._rolls.start(mixed.plan_rolls(settings.seed, settings.duration, settings.region_shape))
+            self._run_load(settings.duration)
+            violations = self._settle_region()
+            evidence, more = self._await_convergence()
             if self._rolls is not None:
-                self._rolls.finalize()
-                found += [Violation(what=text) for text in self._rolls.complaints]
-            return self._judge(evidence, [*found, *more, *self._watch.settled(HEALTH_TIMEOUT_S)])
+                self._rolls.finalize_upgrade()
+                violations += [Violation(what=text) for text in self._rolls.complaints]
+            return self._judge_run(evidence, [*violations, *more, *self._watch.wait_settled(HEALTH_TIMEOUT_S)])
         finally:
             self._watch.stop()
             self._guests.stop()
@@ -138,61 +138,63 @@ class Run:
             self._faults.stop()
             self._supervisor.stop()
 
-    def _pass(self, duration: float) -> None:
-        while (left := self._began + duration - time.monotonic()) > 0:
-            time.sleep(min(PROGRESS_INTERVAL_S, left))
-            self._timed(f"{len(self._load.taken)} boots accepted, {len(self._faults.incidents)} faults are over")
+    def _run_load(self, duration: float) -> None:
+        while (remaining := self._began + duration - time.monotonic()) > 0:
+            time.sleep(min(PROGRESS_INTERVAL_S, remaining))
+            self._say_timed(f"{len(self._load.taken)} boots accepted, {len(self._faults.incidents)} faults are over")
 
-    def _settle(self) -> list[Violation]:
+    def _settle_region(self) -> list[Violation]:
         """The faults end, what is down is started, and all that was asked is answered."""
-        self._timed("no more faults")
+        self._say_timed("no more faults")
         self._faults.stop()
         self._region.backing.start(lambda _: None)
         if self._rolls is not None:
-            self._rolls.finish()
-        found = [Violation(what=f"a fault could not be undone: {text}") for text in self._faults.failed]
-        if not self._supervisor.complete(RESTART_TIMEOUT_S):
-            late = ", ".join(self._supervisor.missing())
-            found.append(Violation(what=f"{RESTART_TIMEOUT_S:g} s after the last fault these do not serve: {late}"))
-        self._timed("everything serves again" if not found else told(found))
-        if unanswered := self._load.finish(ANSWER_TIMEOUT_S):
-            found.append(Violation(what=f"{unanswered} requests were not answered {ANSWER_TIMEOUT_S:g} s after the last fault"))
-        return found
+            self._rolls.finish_rolls()
+        violations = [Violation(what=f"a fault could not be undone: {text}") for text in self._faults.failed]
+        if not self._supervisor.wait_complete(RESTART_TIMEOUT_S):
+            late = ", ".join(self._supervisor.missing_members())
+            violations.append(Violation(what=f"{RESTART_TIMEOUT_S:g} s after the last fault these do not serve: {late}"))
+        self._say_timed("everything serves again" if not violations else format_violations(violations))
+        if unanswered := self._load.finish_requests(ANSWER_TIMEOUT_S):
+            violations.append(
+                Violation(what=f"{unanswered} requests were not answered {ANSWER_TIMEOUT_S:g} s after the last fault")
+            )
+        return violations
 
-    def _converge(self) -> tuple[Evidence, list[Violation]]:
+    def _await_convergence(self) -> tuple[Evidence, list[Violation]]:
         """Wait until nothing is on its way and nothing is wrong, or the time is up."""
         began = time.monotonic()
-        evidence, violations = self._look()
+        evidence, violations = self._look_once()
         while (violations or not at_rest(evidence)) and time.monotonic() < began + CONVERGENCE_TIMEOUT_S:
             time.sleep(POLL_INTERVAL_S)
-            evidence, violations = self._look()
+            evidence, violations = self._look_once()
         if not at_rest(evidence):
             violations.append(Violation(what=f"not everything is at rest {CONVERGENCE_TIMEOUT_S:g} s after the last answer"))
         passed = time.monotonic() - began
-        self._timed(f"{'converged' if not violations else 'NOT converged'} {passed:.0f} s after the last answer")
+        self._say_timed(f"{'converged' if not violations else 'NOT converged'} {passed:.0f} s after the last answer")
         return evidence, violations
 
-    def _look(self) -> tuple[Evidence, list[Violation]]:
-        evidence = gather(self._region.folder, self._hosts)
-        return evidence, self._judge_of(evidence).violations()
+    def _look_once(self) -> tuple[Evidence, list[Violation]]:
+        evidence = gather_evidence(self._region.folder, self._hosts)
+        return evidence, self._judge_of(evidence).list_violations()
 
     def _judge_of(self, evidence: Evidence) -> Judge:
         case = Case(taken=tuple(self._load.taken), deleted=frozenset(self._load.deleted))
-        return Judge(case, evidence, self._weather())
+        return Judge(case, evidence, self._read_weather())
 
-    def _weather(self) -> Weather:
-        return Weather(self._settings.shape, self._faults.incidents, self._stalls.stalls)
+    def _read_weather(self) -> Weather:
+        return Weather(self._settings.region_shape, self._faults.incidents, self._stalls.stalls)
 
-    def _judge(self, evidence: Evidence, found: Sequence[Violation]) -> bool:
+    def _judge_run(self, evidence: Evidence, earlier: Sequence[Violation]) -> bool:
         """Say everything, and whether it is good."""
         violations = [
             *(Violation(what=f"an answer that must not come: {text}") for text in self._load.complaints),
             *(Violation(what=text) for text in (*self._supervisor.fell, *self._faults.commands.complaints)),
-            *found,
-            *self._guests.twice(self._weather()),
-            *self._guests.lost(evidence),
-            *overfull(self._hosts.guests(), self._room),
-            *verify(self._region.folder),
+            *earlier,
+            *self._guests.list_doubles(self._read_weather()),
+            *self._guests.list_lost_disks(evidence),
+            *overfull_hosts(self._hosts.guests_by_host(), self._room),
+            *run_verify(self._region.folder),
         ]
         report.show_load(self._say, self._load)
         report.show_faults(self._say, self._faults, self._supervisor)
@@ -202,14 +204,14 @@ class Run:
         report.show_health(self._say, self._watch.said)
         report.show_retries(self._say, self._region.notes)
         judge = self._judge_of(evidence)
-        judge.violations()
+        judge.list_violations()
         report.show_outcomes(self._say, judge.outcomes, evidence)
         report.show_logs(self._say, self._region.folder)
         if violations:
-            self._say(f"\n{told(violations)}\n\nVIOLATIONS: {len(violations)}, with seed {self._settings.seed}")
+            self._say(f"\n{format_violations(violations)}\n\nVIOLATIONS: {len(violations)}, with seed {self._settings.seed}")
         else:
             self._say("No violation: every accepted server is one ACTIVE instance or one ERROR that is accounted for.")
         return not violations
 
-    def _timed(self, text: str) -> None:
+    def _say_timed(self, text: str) -> None:
         self._say(f"{time.monotonic() - self._began:7.1f}  {text}")

@@ -6,7 +6,7 @@ import enum
 import random
 from collections.abc import Callable, Collection, Mapping, Sequence
 
-from chaos.links import levels, links_of
+from chaos.links import links_of, list_levels
 from deploy.cluster import NODES
 from deploy.local.shape import Member, Role, Shape
 from objects.base import Object
@@ -56,7 +56,7 @@ CLUSTER_SPAN_S = (2.0, 20.0)
 
 
 class Fault(Object, frozen=True, kw_only=True):
-    """``at``: seconds since the load began. ``seconds``: how long it lasts. ``target``: one of ``targets``."""
+    """``at``: seconds since the load began. ``seconds``: how long it lasts. ``target``: one of ``list_targets``."""
 
     at: float
     kind: Kind
@@ -71,34 +71,36 @@ HOWS = ("worker", "master", "all")
 """Which processes of a member a kill hits."""
 
 
-def schedule(seed: int, duration: float, every: float, kinds: Collection[Kind], shape: Shape) -> tuple[Fault, ...]:
+def plan_faults(seed: int, duration: float, every: float, kinds: Collection[Kind], shape: Shape) -> tuple[Fault, ...]:
     """Faults ``every`` seconds on average, up to ``duration``. The first comes when the load has found its feet."""
     chance = random.Random(f"faults {seed}")
-    wanted = [kind for kind in Kind if kind in kinds]
-    found: list[Fault] = []
+    chosen_kinds = [kind for kind in Kind if kind in kinds]
+    faults: list[Fault] = []
     at = chance.expovariate(1 / every)
-    while wanted and at < duration:
-        (kind,) = chance.choices(wanted, [CLUSTER_WEIGHT if _is_of_cluster(kind, shape) else WEIGHTS[kind] for kind in wanted])
-        target = chance.choice(targets(kind, shape))
-        seconds = chance.uniform(*_spans(kind, target, shape))
-        found.append(Fault(at=round(at, 3), kind=kind, target=target, seconds=round(seconds, 3)))
+    while chosen_kinds and at < duration:
+        (kind,) = chance.choices(
+            chosen_kinds, [CLUSTER_WEIGHT if _is_of_cluster(kind, shape) else WEIGHTS[kind] for kind in chosen_kinds]
+        )
+        target = chance.choice(list_targets(kind, shape))
+        seconds = chance.uniform(*_span_of(kind, target, shape))
+        faults.append(Fault(at=round(at, 3), kind=kind, target=target, seconds=round(seconds, 3)))
         at += chance.expovariate(1 / every)
-    return tuple(found)
+    return tuple(faults)
 
 
-def targets(kind: Kind, shape: Shape) -> Sequence[str]:
+def list_targets(kind: Kind, shape: Shape) -> Sequence[str]:
     """What a fault of this kind may hit. Roles get the same share each, however many processes they have."""
     return _TARGETS[kind](shape)
 
 
-def _members(shape: Shape) -> list[Member]:
-    members = shape.members()
+def _weighted_members(shape: Shape) -> list[Member]:
+    members = shape.list_members()
     most = max(sum(1 for member in members if member.role is role) for role in Role)
-    found: list[Member] = []
+    weighted: list[Member] = []
     for role in Role:
-        if own := [member for member in members if member.role is role]:
-            found += own * (most // len(own))
-    return found
+        if of_role := [member for member in members if member.role is role]:
+            weighted += of_role * (most // len(of_role))
+    return weighted
 
 
 SERVER_FAULTS: Mapping[str, Sequence[str]] = {
@@ -121,19 +123,19 @@ def _is_of_cluster(kind: Kind, shape: Shape) -> bool:
 
 
 def _kill_and_stop(shape: Shape) -> list[str]:
-    return [f"{how} {host.name}" for host in shape.hosts() for how in ("kill", "stop")]
+    return [f"{how} {host.name}" for host in shape.list_hosts() for how in ("kill", "stop")]
 
 
 _TARGETS: Mapping[Kind, Callable[[Shape], Sequence[str]]] = {
-    Kind.KILL: lambda shape: [f"{how} {member.name}" for member in _members(shape) for how in HOWS],
-    Kind.STOP: lambda shape: [member.name for member in _members(shape)],
+    Kind.KILL: lambda shape: [f"{how} {member.name}" for member in _weighted_members(shape) for how in HOWS],
+    Kind.STOP: lambda shape: [member.name for member in _weighted_members(shape)],
     Kind.BROKER: lambda shape: _server_faults(shape.broker),
     Kind.DATABASE: lambda shape: _server_faults(shape.database),
-    Kind.CUT: lambda shape: (*levels(shape), *links_of(shape)),
-    Kind.FREEZE: lambda shape: (*levels(shape), *links_of(shape)),
-    Kind.MUTE: lambda shape: (*levels(shape), *links_of(shape)),
-    Kind.HOST: lambda shape: [host.name for host in shape.hosts()],
-    Kind.DRAIN: lambda shape: [host.name for host in shape.hosts()],
+    Kind.CUT: lambda shape: (*list_levels(shape), *links_of(shape)),
+    Kind.FREEZE: lambda shape: (*list_levels(shape), *links_of(shape)),
+    Kind.MUTE: lambda shape: (*list_levels(shape), *links_of(shape)),
+    Kind.HOST: lambda shape: [host.name for host in shape.list_hosts()],
+    Kind.DRAIN: lambda shape: [host.name for host in shape.list_hosts()],
     Kind.LIBVIRT: _kill_and_stop,
     Kind.GUEST: _kill_and_stop,
 }
@@ -155,9 +157,9 @@ AGENT_STOP_RANGE_S = (5.0, 50.0)
 """A host is called down after 30 seconds of silence: some are while their agent lives."""
 
 
-def _spans(kind: Kind, target: str, shape: Shape) -> tuple[float, float]:
+def _span_of(kind: Kind, target: str, shape: Shape) -> tuple[float, float]:
     if _is_of_cluster(kind, shape):
         return CLUSTER_SPAN_S
-    if kind is Kind.STOP and target in {host.name for host in shape.hosts()}:
+    if kind is Kind.STOP and target in {host.name for host in shape.list_hosts()}:
         return AGENT_STOP_RANGE_S
     return _SPANS[kind]

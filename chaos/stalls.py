@@ -31,20 +31,20 @@ class StallWatch(Watcher):
         self._looked = time.time()
         super().start()
 
-    def look(self) -> None:
+    def watch_once(self) -> None:
         with self._path.open("wb", buffering=0) as file:
             file.write(bytes(4096))
             os.fsync(file.fileno())
         written = time.time()
-        worked = work()
+        worked = use_core()
         began, self._looked = self._looked, time.time()
         if written - began > STALL_S + PAUSE_S or worked > STARVED * WORK_S:
             self.stalls.append((began, self._looked))
 
 
-def work() -> float:
+def use_core() -> float:
     """Use up WORK_S of a core; the seconds that this took."""
-    began, wanted = time.monotonic(), time.thread_time() + WORK_S
-    while time.thread_time() < wanted:
+    began, end = time.monotonic(), time.thread_time() + WORK_S
+    while time.thread_time() < end:
         pass
     return time.monotonic() - began

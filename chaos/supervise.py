@@ -23,12 +23,12 @@ class Supervisor:
 
     def __init__(self, region: Region) -> None:
         self._region = region
-        self._members = region.notes.shape.members()
+        self._members = region.notes.shape.list_members()
         self._held: set[str] = set()
         self._killed: set[str] = set()
         self._started: dict[str, Started] = {}
         self._stopped = threading.Event()
-        self._thread = threading.Thread(target=self._watch, name="supervisor", daemon=True)
+        self._thread = threading.Thread(target=self._restart_missing, name="supervisor", daemon=True)
         self.restarts: Counter[str] = Counter()
         self.fell: list[str] = []
         """Members whose master ended although nobody had killed it, with the last lines of their logs."""
@@ -41,7 +41,7 @@ class Supervisor:
         self._thread.join()
 
     @contextlib.contextmanager
-    def holding(self, member: str) -> Iterator[None]:
+    def hold_member(self, member: str) -> Iterator[None]:
         """While inside, the member is not started again. Whoever holds it kills it."""
         self._held.add(member)
         self._killed.add(member)
@@ -50,27 +50,27 @@ class Supervisor:
         finally:
             self._held.discard(member)
 
-    def complete(self, patience: float) -> bool:
+    def wait_complete(self, patience: float) -> bool:
         """Wait until every master runs, those that were started here serve, and nothing is started any more."""
         return wait_until(self._all_serve, patience, pause=CHECK_INTERVAL_S)
 
-    def missing(self) -> list[str]:
+    def missing_members(self) -> list[str]:
         """The members that do not serve."""
-        led = self._region.table.led()
-        late = {name for name, one in list(self._started.items()) if not one.ready}
+        led = self._region.table.members_with_master()
+        late = {name for name, one in list(self._started.items()) if not one.is_ready}
         return [member.name for member in self._members if member.name not in led or member.name in late]
 
-    def serves(self, member: str) -> bool:
+    def is_serving(self, member: str) -> bool:
         """Whether this member was started here and serves."""
         one = self._started.get(member)
-        return one is not None and one.status is None and one.ready
+        return one is not None and one.exit_status is None and one.is_ready
 
     def _all_serve(self) -> bool:
-        return not self.missing()
+        return not self.missing_members()
 
-    def _watch(self) -> None:
+    def _restart_missing(self) -> None:
         while not self._stopped.wait(CHECK_INTERVAL_S):
-            led = self._region.table.led()
+            led = self._region.table.members_with_master()
             for member in self._members:
                 if member.name not in led and member.name not in self._held:
                     self._start_again(member)

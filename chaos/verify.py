@@ -13,7 +13,7 @@ SETTLE, OVERDUE = "5", "60"
 """Seconds between its two looks, and those after which what is left to be done is a finding: the region's leases are short."""
 
 
-def verify(folder: Folder) -> list[Violation]:
+def run_verify(folder: Folder) -> list[Violation]:
     """Everything that it finds, or why it could not look."""
     output, complaints = io.StringIO(), io.StringIO()
     words = ("verify", "--settle", SETTLE, "--overdue", OVERDUE)

@@ -25,26 +25,26 @@ class Watch(Watcher):
         self.said: Counter[State] = Counter()
         """What was answered, one for each process and look."""
 
-    def settled(self, patience: float) -> list[Violation]:
+    def wait_settled(self, patience: float) -> list[Violation]:
         """Wait ``patience`` seconds at most until every process says that it is well; those that do not."""
-        found: Mapping[str, MemberHealth] = {}
+        health_by_member: Mapping[str, MemberHealth] = {}
 
         def all_well() -> bool:
-            nonlocal found
-            found = health.look(self._notes)
-            return all(told.state is State.WELL for told in found.values())
+            nonlocal health_by_member
+            health_by_member = health.ask_members(self._notes)
+            return all(member_health.state is State.WELL for member_health in health_by_member.values())
 
         wait_until(all_well, patience, pause=1.0)
-        return unwell(found)
+        return unwell_members(health_by_member)
 
-    def look(self) -> None:
-        self.said.update(told.state for told in health.look(self._notes).values())
+    def watch_once(self) -> None:
+        self.said.update(member_health.state for member_health in health.ask_members(self._notes).values())
 
 
-def unwell(found: Mapping[str, MemberHealth]) -> list[Violation]:
+def unwell_members(health_by_member: Mapping[str, MemberHealth]) -> list[Violation]:
     """A violation for each process that does not say that it is well."""
     return [
-        Violation(what=f"{name} is {told.state} although all faults have ended", story=told.troubles)
-        for name, told in found.items()
-        if told.state is not State.WELL
+        Violation(what=f"{name} is {member_health.state} although all faults have ended", story=member_health.troubles)
+        for name, member_health in health_by_member.items()
+        if member_health.state is not State.WELL
     ]

@@ -15,7 +15,7 @@ class Watcher(ABC):
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
     @abstractmethod
-    def look(self) -> None:
+    def watch_once(self) -> None:
         """Look once."""
 
     def start(self) -> None:
@@ -28,4 +28,4 @@ class Watcher(ABC):
 
     def _run(self) -> None:
         while not self._stopped.wait(self._interval):
-            self.look()
+            self.watch_once()

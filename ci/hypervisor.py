@@ -44,7 +44,7 @@ def _provide_programs() -> None:
     try:
         private_daemon.find_programs()
     except errors.Misconfigured:
-        packages.install(*private_daemon.PACKAGES)
+        packages.install_packages(*private_daemon.PACKAGES)
         try:
             private_daemon.find_programs()
         except errors.Misconfigured as why:
@@ -64,7 +64,7 @@ def _build_binding() -> None:
     if not Path(sysconfig.get_path("include"), "Python.h").exists():
         missing.append(PYTHON_HEADERS_PACKAGE)
     if missing:
-        packages.install(*missing)
+        packages.install_packages(*missing)
     options = ["--quiet", "--no-deps", "--require-hashes", "--no-build-isolation", "--requirement", str(REQUIREMENTS)]
     done = subprocess.run([sys.executable, "-m", "pip", "install", *options], check=False, capture_output=True, text=True)
     if done.returncode:

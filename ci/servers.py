@@ -113,7 +113,7 @@ def sweep_folders(folder: Path | None = None) -> list[Path]:
     for place in (folder or Path(tempfile.gettempdir())).glob(f"{PREFIX}*"):
         with contextlib.suppress(OSError, msgspec.DecodeError, Unavailable):
             owner = msgspec.json.decode((place / "owner.json").read_bytes(), type=Owner)
-            if place.stat().st_uid == os.geteuid() and processes.started(owner.pid) != owner.started:
+            if place.stat().st_uid == os.geteuid() and processes.start_time_of(owner.pid) != owner.started:
                 for variable, server in CLASSES.items():
                     server(place / variable).stop()
                 shutil.rmtree(place)
@@ -126,7 +126,7 @@ def _own(variables: Sequence[str]) -> Iterator[dict[str, Outcome]]:
     """Servers of our own, for those of the variables for which there can be one."""
     place = Path(tempfile.mkdtemp(prefix=PREFIX))
     place.chmod(0o711)  # PostgreSQL runs as another user than root
-    owner = Owner(pid=os.getpid(), started=processes.started(os.getpid()))
+    owner = Owner(pid=os.getpid(), started=processes.start_time_of(os.getpid()))
     (place / "owner.json").write_bytes(msgspec.json.encode(owner))
     mine = {variable: CLASSES[variable](place / variable) for variable in variables}
     try:
@@ -141,12 +141,12 @@ def _own(variables: Sequence[str]) -> Iterator[dict[str, Outcome]]:
 
 def _begin(variable: str, server: Server) -> Outcome:
     try:
-        server.install()  # packages are installed one after another, which is seen to there
+        server.install_missing()  # packages are installed one after another, which is seen to there
         server.start()
     except Unavailable as why:
         return Outcome(variable=variable, how=str(why))
     control = str(server.folder / "ctl") if isinstance(server, RabbitMQ) else ""
-    return Outcome(variable=variable, url=server.url, how="started for this run", control=control)
+    return Outcome(variable=variable, url=server.admin_url, how="started for this run", control=control)
 
 
 def _sweep_found(outcome: Outcome, is_ours: Callable[[str], bool]) -> None:

@@ -194,7 +194,7 @@ def install() -> None:
 
     if missing := [package for program, package in PROGRAMS.items() if shutil.which(program) is None]:
         try:
-            packages.install(*missing)
+            packages.install_packages(*missing)
         except Unavailable as why:
             raise StageFailed(str(why)) from None
     helm = {side_environment.HELM.variable: str(_provided(side_environment.HELM))}
@@ -369,7 +369,7 @@ def region_can_be_had() -> bool:
     from deploy import packages
     from deploy.servers import MariaDB, RabbitMQ
 
-    return all(packages.find(server.PROGRAM, server.PLACES) for server in (RabbitMQ, MariaDB))
+    return all(packages.find_program(server.PROGRAM, server.PLACES) for server in (RabbitMQ, MariaDB))
 
 
 def site() -> None:

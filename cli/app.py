@@ -18,7 +18,7 @@ from cliff.help import HelpCommand, HelpExit
 
 from cli.shared.application import NAME, Application, one_line, set_usage_errors
 from cli.shared.parser import EXIT_USAGE, ArgumentParser
-from cli.shared.streams import escaping
+from cli.shared.streams import escape_stream
 from objects import errors
 from objects.mask import mask_url
 from service.release import DISTRIBUTION
@@ -256,7 +256,7 @@ class Superconductor(Application):
 
     def __init__(self) -> None:
         manager = CommandManager()
-        out, err = escaping(sys.stdout), escaping(sys.stderr)
+        out, err = escape_stream(sys.stdout), escape_stream(sys.stderr)
         super().__init__("Operate a Superconductor deployment.", None, manager, None, out, err, deferred_help=True)
         for name, path, _ in COMMANDS:
             manager.commands[name] = metadata.EntryPoint(name, path, NAME)
@@ -340,30 +340,30 @@ class Superconductor(Application):
             if argv[0] in commands_by_word() and all(word.startswith("-") for word in argv[1:]):
                 self.print_commands(argv[0])
                 return EXIT_USAGE
-            return self._unknown(argv)
+            return self._report_unknown(argv)
         command: Command = factory(self, self.options)
         try:
             return command.run(command.get_parser(f"{NAME} {name}").parse_args(rest))
         except (BrokenPipeError, KeyboardInterrupt):
             raise
         except errors.SuperconductorError as error:
-            return self._fail(str(error), command.status_of(error) if isinstance(command, Answering) else 1)
+            return self._report_failure(str(error), command.status_of(error) if isinstance(command, Answering) else 1)
         except Exception as error:  # noqa: BLE001 - the last place where it can be told in a line
-            return self._fail(f"{type(error).__name__}: {error} (--debug shows the trace)")
+            return self._report_failure(f"{type(error).__name__}: {error} (--debug shows the trace)")
 
-    def _fail(self, text: str, status: int = 1) -> int:
+    def _report_failure(self, text: str, status: int = 1) -> int:
         if self.options.debug:
             traceback.print_exc(file=self.stderr)
-        self.say(text)
+        self.print_error(text)
         return status
 
-    def _unknown(self, argv: Sequence[str]) -> int:
+    def _report_unknown(self, argv: Sequence[str]) -> int:
         words = " ".join(word for word in argv if not word.startswith("-"))
         names = [name for name, _, _ in COMMANDS]
         near = [name for name in names if name.startswith(f"{words} ")] or difflib.get_close_matches(words, names, 3, 0.7)
         near = near or [name for name in names if words and name.startswith(f"{words.split()[0]} ")]
         hint = f"perhaps: {', '.join(near)}" if near else f"'{NAME} --help' lists them all"
-        self.say(f"{words or argv[0]!r} is not a command; {hint}")
+        self.print_error(f"{words or argv[0]!r} is not a command; {hint}")
         return EXIT_USAGE
 
 

@@ -28,7 +28,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from compute.agent import Agent
 from compute.build import Phase
 from compute.driver import ComputeDriver, Guest
-from compute.guests import Guests, confirms
+from compute.guests import Guests, is_record_of
 from objects.base import Object
 from objects.build import DeleteOrder, Holding
 from objects.context import RequestContext
@@ -56,21 +56,21 @@ class Findings(Object, frozen=True, kw_only=True):
     missing: frozenset[str] = frozenset()
 
 
-def compare(entries: Mapping[str, tuple[Phase, Guest | None]], holdings: Iterable[Holding]) -> Findings:
+def compare_entries(entries: Mapping[str, tuple[Phase, Guest | None]], holdings: Iterable[Holding]) -> Findings:
     """The differences between an agent's entries and the cell's records of its host."""
     records = {holding.instance_uuid: holding for holding in holdings}
     return Findings(
         unconfirmed_guests=tuple(
             uuid
             for uuid, (phase, guest) in entries.items()
-            if phase is Phase.RUNNING and guest is not None and not confirms(records.get(uuid), guest, State.ACTIVE)
+            if phase is Phase.RUNNING and guest is not None and not is_record_of(records.get(uuid), guest, State.ACTIVE)
         ),
         unconfirmed_builds=tuple(
             uuid
             for uuid, (phase, guest) in entries.items()
             if phase in (Phase.QUEUED, Phase.SPAWNING)
             and guest is not None
-            and not confirms(records.get(uuid), guest, State.BUILDING)
+            and not is_record_of(records.get(uuid), guest, State.BUILDING)
         ),
         deleted=tuple(
             DeleteOrder(instance_uuid=record.instance_uuid, attempt=record.attempt, fence=record.fence)
@@ -107,7 +107,7 @@ def compare_power(
         (guest, record)
         for guest in guests
         if (record := records.get(guest.uuid)) is not None
-        and confirms(record, guest, State.ACTIVE)
+        and is_record_of(record, guest, State.ACTIVE)
         and record.state == State.ACTIVE
         and (record.task_state == TaskState.DONE or (record.task_state == TaskState.FAILED and record.power == Power.ON))
         and record.power in set(Power) - {Power.INCOMING}  # it may have received its guest, which then runs
@@ -117,7 +117,7 @@ def compare_power(
         (guest, record.task_number)
         for guest, record in lost
         if guest.power is Power.OFF
-        and Power(record.power).runs
+        and Power(record.power).uses_disk
         and record.task_state == TaskState.DONE
         and (guest.uuid not in uncompared or not resumes)
     ]
@@ -134,11 +134,11 @@ def compare_power(
             )
             for guest, record in lost
             if (guest.uuid in uncompared and guest.uuid not in reported)
-            or (record.task_state == TaskState.DONE and guest.power.runs and record.power != Power.ON)
+            or (record.task_state == TaskState.DONE and guest.power.uses_disk and record.power != Power.ON)
         ),
         off=tuple(off),
         undecided=frozenset(
-            uuid for uuid in uncompared if (found := records.get(uuid)) is not None and found.task_state not in _TASK_OVER
+            uuid for uuid in uncompared if (matching := records.get(uuid)) is not None and matching.task_state not in _TASK_OVER
         ),
     )
 
@@ -178,20 +178,20 @@ class GuestAudit:
 
     def is_settled(self) -> bool:
         """Whether the latest comparison found nothing to do, and nothing has changed on this host since. Asks the driver only."""
-        if self._agreed is None or self._guests.unaccounted():
+        if self._agreed is None or self._guests.list_unaccounted():
             return False
-        return self._agreed == (self._guests.snapshot(), self._driver.guests())
+        return self._agreed == (self._guests.read_phases(), self._driver.guests())
 
     def run(self) -> None:
         """Ask the cell once. Raises the errors of the call: without an answer nothing is concluded and every guest stays."""
         holdings = self._client.holdings(self._context, self._guests.host)
-        before = self._guests.unaccounted()
+        before = self._guests.list_unaccounted()
         self._guests.on_record({holding.instance_uuid: holding for holding in holdings})
-        has_regained = self._guests.unaccounted() != before  # records that were lost; the stats count those
-        entries = self._guests.snapshot()
+        has_regained = self._guests.list_unaccounted() != before  # records that were lost; the stats count those
+        entries = self._guests.read_phases()
         guests = self._driver.guests()
-        self._agent.found([guest for guest in guests if guest.uuid not in entries])
-        findings = compare(entries, holdings)
+        self._agent.report_found([guest for guest in guests if guest.uuid not in entries])
+        findings = compare_entries(entries, holdings)
         self._agent.recheck_guests(findings.unconfirmed_guests)
         self._agent.recheck_builds(findings.unconfirmed_builds)
         self._agent.delete(findings.deleted)
@@ -200,8 +200,8 @@ class GuestAudit:
         self._say_missing(findings.missing)
         uncompared = self._undecided if self._undecided is not None else {guest.uuid for guest in guests}
         powers = compare_power(guests, holdings, uncompared=uncompared, resumes=self._resumes)
-        self._agent.restore(powers.restored)
-        self._agent.stopped(powers.off)
+        self._agent.restore_power(powers.restored)
+        self._agent.report_stopped(powers.off)
         self._undecided = powers.undecided
         agrees = findings == Findings() and powers == PowerFindings() and all(guest.uuid in entries for guest in guests)
         idle = all(phase is Phase.RUNNING for phase, _ in entries.values())

@@ -45,7 +45,7 @@ class Work:
     secrets: BootSecrets | None = None  # of a rebuild, from the grant until the driver has returned
 
     @property
-    def hard(self) -> bool:
+    def is_hard(self) -> bool:
         """Whether the guest's system is not asked to stop by itself. For a hold, only the first try asks."""
         return self.order.args.hard or self.tries > 0
 

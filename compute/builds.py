@@ -32,12 +32,12 @@ _REPORTS = {Phase.ACCEPTING: ReportKind.ACCEPT, Phase.REPORTING: ReportKind.ACTI
 
 
 class Builds:
-    """The entries from ``begin`` to REPORTING, and their reports. Every method is one short step without I/O."""
+    """The entries from ``begin_build`` to REPORTING, and their reports. Every method is one short step without I/O."""
 
     def __init__(self, entries: Entries) -> None:
         self._entries = entries
 
-    def begin(
+    def begin_build(
         self,
         guest: Guest,
         limits: HostCapacity | None,
@@ -57,43 +57,43 @@ class Builds:
             earlier = entries.get(guest.uuid)
             number = (guest.fence, guest.attempt)
             if earlier is not None and earlier.phase is Phase.FAILED and (earlier.fence, earlier.attempt) < number:
-                entries.forget(earlier)
-            if guest.uuid in entries or entries.bars(guest.uuid, *number):
+                entries.forget_build(earlier)
+            if guest.uuid in entries or entries.is_barred(guest.uuid, *number):
                 return None
-            build = entries.enter(build_of(guest, Phase.ACCEPTING))
+            build = entries.enter_build(build_of(guest, Phase.ACCEPTING))
             build.wants_secrets = wants_secrets
             build.spec, build.origin = spec, origin
-            refusal = entries.refusal()
+            refusal = entries.refusal_to_begin()
             if refusal is not None:
                 _hand_over(entries, build, refusal)
                 return build
-            no_room = entries.tracker.claim(guest, limits)
+            no_room = entries.tracker.claim_resources(guest, limits)
             if no_room is not None:
                 build.failure = failures.no_room(no_room, entries.clock())
                 build.phase = Phase.FAILED
             return build
 
-    def repeated(self, guest: Guest) -> Build | None:
+    def repeat_failed(self, guest: Guest) -> Build | None:
         """Report an attempt as failed that has already ended here but was ordered again. None: an entry exists.
 
         Usually the cell has moved on and refuses the report. If its database lost the end of the attempt, this makes it move on
         again.
         """
         with self._entries as entries:
-            if guest.uuid in entries or not entries.bars(guest.uuid, guest.fence, guest.attempt):
+            if guest.uuid in entries or not entries.is_barred(guest.uuid, guest.fence, guest.attempt):
                 return None
-            build = entries.enter(build_of(guest, Phase.FAILED))
-            build.failure = failures.repeated(entries.clock())
+            build = entries.enter_build(build_of(guest, Phase.FAILED))
+            build.failure = failures.order_repeated(entries.clock())
             return build
 
-    def refuse(self, order: BuildOrder, failure: Failure) -> Build | None:
+    def refuse_order(self, order: BuildOrder, failure: Failure) -> Build | None:
         """Report an order as failed that cannot be carried out. None: the instance has an entry or a later attempt."""
         with self._entries as entries:
             number = (order.fence, order.attempt)
             earlier = entries.get(order.instance_uuid)
             if earlier is not None and (earlier.fence, earlier.attempt) == number and earlier.phase is Phase.ACCEPTING:
-                entries.forget(earlier)  # ``begin`` entered it before it failed
-            if order.instance_uuid in entries or entries.bars(order.instance_uuid, *number):
+                entries.forget_build(earlier)  # ``begin_build`` entered it before it failed
+            if order.instance_uuid in entries or entries.is_barred(order.instance_uuid, *number):
                 return None
             build = Build(
                 uuid=order.instance_uuid,
@@ -103,33 +103,33 @@ class Builds:
                 phase=Phase.FAILED,
                 failure=failure,
             )
-            return entries.enter(build)
+            return entries.enter_build(build)
 
-    def granted(self, build: Build, secrets: BootSecrets | None = None) -> bool:
+    def note_granted(self, build: Build, secrets: BootSecrets | None = None) -> bool:
         """The cell accepted. False: the build was deleted meanwhile, or nothing may begin now and the build is FAILED."""
         with self._entries as entries:
-            if not entries.move(build, Phase.ACCEPTING, Phase.QUEUED):
+            if not entries.move_build(build, Phase.ACCEPTING, Phase.QUEUED):
                 return False
-            refusal = entries.refusal()
+            refusal = entries.refusal_to_begin()
             if refusal is not None:
                 _hand_over(entries, build, refusal)
                 return False
             build.secrets = secrets
             return True
 
-    def refused(self, build: Build) -> bool:
+    def note_refused(self, build: Build) -> bool:
         """Forget the build, because the cell refused the accept. False: it has left ACCEPTING."""
         with self._entries as entries:
-            if not entries.at(build, Phase.ACCEPTING):
+            if not entries.is_at(build, Phase.ACCEPTING):
                 return False
-            entries.forget(build)
+            entries.forget_build(build)
             return True
 
-    def spawn(self, build: Build, overdue_at: float | None) -> bool:
+    def begin_spawn(self, build: Build, overdue_at: float | None) -> bool:
         """A thread takes the build from the queue. False: it was deleted meanwhile."""
         with self._entries as entries:
             build.overdue_at = overdue_at
-            return entries.move(build, Phase.QUEUED, Phase.SPAWNING)
+            return entries.move_build(build, Phase.QUEUED, Phase.SPAWNING)
 
     def take_secrets(self, build: Build) -> BootSecrets | None:
         """The secrets for the guest, returned only once and not kept here.
@@ -142,13 +142,13 @@ class Builds:
                 raise errors.BuildFailed("The cell's conductor sent no user data and password with its grant: upgrade it.")
             return secrets
 
-    def spawned(self, build: Build, failure: Failure | None) -> bool:
+    def end_spawn(self, build: Build, failure: Failure | None) -> bool:
         """The driver returned. True: the guest runs; report it. False: destroy it now."""
         with self._entries as entries:
             build.failure = build.failure or failure  # an earlier time-out caused the driver's error
             unwanted = build.delete_attempt is not None or build.abandoned
             if not unwanted and build.failure is None and build.guest is not None:
-                entries.tracker.hold(build.guest)
+                entries.tracker.hold_resources(build.guest)
                 build.phase = Phase.REPORTING
                 build.spec = None
                 return True
@@ -157,7 +157,7 @@ class Builds:
                 entries.tracker.build_failed()
             return False
 
-    def postponed(self, build: Build, resume_at: Callable[[int], float]) -> None:
+    def note_postponed(self, build: Build, resume_at: Callable[[int], float]) -> None:
         """The driver returned because a shared service is down: destroy now, then wait.
 
         ``resume_at`` returns when to ask the cell again, given the number of consecutive outages. A time-out, a delete or a stop of
@@ -169,7 +169,7 @@ class Builds:
             build.outages += 1
             build.resume_at = resume_at(build.outages)
 
-    def resumed(self, now: float) -> list[Build]:
+    def take_resumed(self, now: float) -> list[Build]:
         """The builds whose wait is over at ``now``; ask the cell about them again. Each is returned once."""
         with self._entries as entries:
             if entries.trouble:
@@ -179,7 +179,7 @@ class Builds:
                 build.phase = Phase.ACCEPTING
             return due
 
-    def begun(self, uuid: str) -> Build | None:
+    def get_begun(self, uuid: str) -> Build | None:
         """The build of this uuid, if it was granted and its guest does not run yet."""
         with self._entries as entries:
             build = entries.get(uuid)
@@ -188,21 +188,21 @@ class Builds:
     def accept_again(self, build: Build) -> Report:
         """The ``accept`` report that asks whether the build is still ours. It does not ask for the secrets again."""
         with self._entries as entries:
-            return msgspec.structs.replace(entries.report(ReportKind.ACCEPT, build), wants_secrets=False)
+            return msgspec.structs.replace(entries.make_report(ReportKind.ACCEPT, build), wants_secrets=False)
 
-    def abandon(self, build: Build) -> bool:
+    def abandon_build(self, build: Build) -> bool:
         """The cell has revoked a granted build: cancel it. False: it had already ended."""
         with self._entries as entries:
-            if not entries.at(build, *_BEGUN, Phase.WAITING):
+            if not entries.is_at(build, *_BEGUN, Phase.WAITING):
                 return False
             if build.phase is Phase.SPAWNING:
                 build.abandoned = True
                 build.cancel.set()
             else:
-                entries.forget(build)
+                entries.forget_build(build)
             return True
 
-    def overdue(self, now: float, failure: Failure) -> list[Build]:
+    def cancel_overdue(self, now: float, failure: Failure) -> list[Build]:
         """Cancel overdue spawns and return them. ``now``: on the same clock as ``overdue_at``."""
         with self._entries as entries:
             late = [
@@ -219,12 +219,12 @@ class Builds:
             return late
 
     @property
-    def trouble(self) -> str:
+    def current_trouble(self) -> str:
         """Why the hypervisor cannot be used now; empty if it can."""
         with self._entries as entries:
             return entries.trouble
 
-    def pause(self, trouble: str) -> tuple[bool, list[Build]]:
+    def pause_builds(self, trouble: str) -> tuple[bool, list[Build]]:
         """The hypervisor cannot be used: begin no builds until ``go_on``. Returns whether this is new, and builds as ``stop``."""
         with self._entries as entries:
             is_new, entries.trouble = not entries.trouble, trouble
@@ -249,19 +249,19 @@ class Builds:
         with self._entries as entries:
             for build in entries:
                 if build.phase is Phase.SPAWNING and not build.cancel.is_set():
-                    build.failure = failures.stopping(entries.clock())
+                    build.failure = failures.agent_stopping(entries.clock())
                     build.cancel.set()
 
-    def report(self, build: Build) -> Report | None:
+    def report_of(self, build: Build) -> Report | None:
         """The report that the entry owes in its phase; None if it owes none."""
         with self._entries as entries:
             kind = _REPORTS.get(build.phase)
-            return entries.report(kind, build) if kind is not None else None
+            return entries.make_report(kind, build) if kind is not None else None
 
 
 def _hand_over_waiting(entries: Entries) -> list[Build]:
     """Fail the builds that no thread has taken, and return them."""
-    refusal = entries.refusal()
+    refusal = entries.refusal_to_begin()
     waiting = [build for build in entries if build.phase in (Phase.QUEUED, Phase.WAITING)] if refusal is not None else []
     for build in waiting:
         _hand_over(entries, build, refusal)
@@ -273,4 +273,4 @@ def _hand_over(entries: Entries, build: Build, failure: Failure | None) -> None:
     build.phase = Phase.FAILED
     build.failure = failure
     build.secrets = None
-    entries.tracker.release(build.uuid)
+    entries.tracker.release_resources(build.uuid)

@@ -46,12 +46,15 @@ def config_drive_files(
     Raises errors.BuildAborted if user data or an injected file is not base64 text, or the files are too large.
     """
     secrets = secrets or BootSecrets()
-    files = {"meta_data.json": _json(_metadata(guest, spec, secrets, launch_index, remade)), "vendor_data.json": _json({})}
+    files = {
+        "meta_data.json": _encode_json(_make_metadata(guest, spec, secrets, launch_index, remade)),
+        "vendor_data.json": _encode_json({}),
+    }
     if secrets.user_data:
-        files["user_data"] = _decoded(secrets.user_data, "user data")
-    files |= {_content(number): _decoded(file.contents, "personality") for number, file in enumerate(secrets.files)}
+        files["user_data"] = _decode_base64(secrets.user_data, "user data")
+    files |= {_content_path(number): _decode_base64(file.contents, "personality") for number, file in enumerate(secrets.files)}
     if spec.ports:
-        files["network_data.json"] = _json(network_data(spec.ports))
+        files["network_data.json"] = _encode_json(network_data(spec.ports))
     size = sum(map(len, files.values()))
     if size > DRIVE_LIMIT_BYTES:
         raise errors.BuildAborted(
@@ -87,7 +90,7 @@ def read_config_drive(path: Path) -> dict[str, bytes]:
 
     Raises errors.BuildFailed if it cannot be read.
     """
-    import pycdlib  # here: as in ``_image``
+    import pycdlib  # here: as in ``_make_image``
     from pycdlib.pycdlibexception import PyCdlibException
 
     folder = f"/openstack/{VERSIONS[0]}"
@@ -118,7 +121,7 @@ def write_config_drive(path: Path, files: Mapping[str, bytes]) -> None:
         descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, FILE_MODE)
         try:
             with os.fdopen(descriptor, "wb") as image:
-                image.write(_image(files))
+                image.write(_make_image(files))
             part.replace(path)
         except OSError:
             part.unlink(missing_ok=True)
@@ -136,19 +139,21 @@ def network_data(ports: Sequence[Port]) -> dict[str, Any]:
         link = f"nic{number}"
         links.append({"id": link, "type": "phy", "ethernet_mac_address": port.mac, "mtu": port.mtu})
         for address in port.addresses:
-            networks.append({"id": f"network{len(networks)}", "link": link, "network_id": port.network_id, **_static(address)})
+            networks.append(
+                {"id": f"network{len(networks)}", "link": link, "network_id": port.network_id, **_static_network(address)}
+            )
             services |= {server: {"type": "dns", "address": server} for server in address.dns}
         if not port.addresses:
             networks.append({"id": f"network{len(networks)}", "link": link, "network_id": port.network_id, "type": "ipv4_dhcp"})
     return {"links": links, "networks": networks, "services": list(services.values())}
 
 
-def _static(address: FixedAddress) -> dict[str, Any]:
+def _static_network(address: FixedAddress) -> dict[str, Any]:
     subnet = ipaddress.ip_interface(f"{address.address}/{address.prefix}")
     anywhere = str(type(subnet.ip)(0))  # 0.0.0.0 or ::
     route = {"network": anywhere, "netmask": anywhere, "gateway": address.gateway}
     return {
-        "type": f"ipv{address.version}",
+        "type": f"ipv{address.ip_version}",
         "ip_address": address.address,
         "netmask": str(subnet.netmask),
         "routes": [route] if address.gateway else [],
@@ -156,8 +161,8 @@ def _static(address: FixedAddress) -> dict[str, Any]:
     }
 
 
-def _metadata(guest: Guest, spec: GuestSpec, secrets: BootSecrets, launch_index: int, remade: bool) -> dict[str, Any]:
-    found: dict[str, Any] = {
+def _make_metadata(guest: Guest, spec: GuestSpec, secrets: BootSecrets, launch_index: int, remade: bool) -> dict[str, Any]:
+    metadata: dict[str, Any] = {
         "uuid": guest.server_uuid or guest.uuid,
         "name": guest.name,
         "hostname": spec.hostname,
@@ -165,43 +170,43 @@ def _metadata(guest: Guest, spec: GuestSpec, secrets: BootSecrets, launch_index:
         "availability_zone": spec.availability_zone,
         "project_id": spec.project_id,
         "meta": spec.metadata,
-        "devices": [_device(port.mac, port.tag) for port in spec.ports if port.tag],
+        "devices": [_nic_device(port.mac, port.tag) for port in spec.ports if port.tag],
         "random_seed": base64.b64encode(os.urandom(RANDOM_SEED_BYTES)).decode(),
     }
     if spec.key_name and spec.public_key:
-        found["public_keys"] = {spec.key_name: spec.public_key}
+        metadata["public_keys"] = {spec.key_name: spec.public_key}
         kind = "x509" if spec.public_key.startswith("-----BEGIN CERTIFICATE") else "ssh"
-        found["keys"] = [{"name": spec.key_name, "type": kind, "data": spec.public_key}]
+        metadata["keys"] = [{"name": spec.key_name, "type": kind, "data": spec.public_key}]
     if secrets.files:
-        found["files"] = [{"path": file.path, "content_path": f"/{_content(n)}"} for n, file in enumerate(secrets.files)]
+        metadata["files"] = [{"path": file.path, "content_path": f"/{_content_path(n)}"} for n, file in enumerate(secrets.files)]
     if secrets.admin_pass:
-        found["admin_pass"] = secrets.admin_pass
+        metadata["admin_pass"] = secrets.admin_pass
     if remade:
-        found["superconductor"] = {"remade_without_secrets": True}
-    return found
+        metadata["superconductor"] = {"remade_without_secrets": True}
+    return metadata
 
 
-def _device(mac: str, tag: str) -> dict[str, Any]:
+def _nic_device(mac: str, tag: str) -> dict[str, Any]:
     return {"type": "nic", "bus": "none", "address": "none", "mac": mac, "tags": [tag]}
 
 
-def _content(number: int) -> str:
+def _content_path(number: int) -> str:
     """The name of an injected file in the config drive, outside of the folders of versions."""
     return f"{CONTENT}/{number:04}"
 
 
-def _decoded(text: str, what: str) -> bytes:
+def _decode_base64(text: str, label: str) -> bytes:
     try:
         return base64.b64decode(text)
     except binascii.Error as error:
-        raise errors.BuildAborted(f"The {what} is not base64 text.") from error
+        raise errors.BuildAborted(f"The {label} is not base64 text.") from error
 
 
-def _json(content: dict[str, Any]) -> bytes:
+def _encode_json(content: dict[str, Any]) -> bytes:
     return msgspec.json.encode(content)
 
 
-def _image(files: Mapping[str, bytes]) -> bytes:
+def _make_image(files: Mapping[str, bytes]) -> bytes:
     """An ISO 9660 image with Rock Ridge and Joliet names. The folders of all versions share the bytes of their files."""
     import pycdlib  # here: slow to import, and part of an extra
 
@@ -209,19 +214,19 @@ def _image(files: Mapping[str, bytes]) -> bytes:
     disc.new(interchange_level=3, rock_ridge="1.09", joliet=3, vol_ident=LABEL)
     disc.add_directory("/OPENSTACK", rr_name="openstack", joliet_path="/openstack")
     for version in VERSIONS:
-        disc.add_directory(f"/OPENSTACK/{_plain(version)}", rr_name=version, joliet_path=f"/openstack/{version}")
+        disc.add_directory(f"/OPENSTACK/{_plain_name(version)}", rr_name=version, joliet_path=f"/openstack/{version}")
     first, *others = VERSIONS
     injected = {name: content for name, content in files.items() if name.startswith(f"{CONTENT}/")}
     if injected:
-        disc.add_directory(f"/OPENSTACK/{_plain(CONTENT)}", rr_name=CONTENT, joliet_path=f"/openstack/{CONTENT}")
+        disc.add_directory(f"/OPENSTACK/{_plain_name(CONTENT)}", rr_name=CONTENT, joliet_path=f"/openstack/{CONTENT}")
     for path, content in injected.items():
         name = path.removeprefix(f"{CONTENT}/")
-        disc.add_fp(io.BytesIO(content), len(content), _path(CONTENT, name), rr_name=name, joliet_path=f"/openstack/{path}")
+        disc.add_fp(io.BytesIO(content), len(content), _image_path(CONTENT, name), rr_name=name, joliet_path=f"/openstack/{path}")
     for name, content in ((name, content) for name, content in files.items() if name not in injected):
-        at = _path(first, name)
+        at = _image_path(first, name)
         disc.add_fp(io.BytesIO(content), len(content), at, rr_name=name, joliet_path=f"/openstack/{first}/{name}")
         for version in others:
-            disc.add_hard_link(iso_old_path=at, iso_new_path=_path(version, name), rr_name=name)
+            disc.add_hard_link(iso_old_path=at, iso_new_path=_image_path(version, name), rr_name=name)
             disc.add_hard_link(iso_old_path=at, joliet_new_path=f"/openstack/{version}/{name}")
     image = io.BytesIO()
     disc.write_fp(image)
@@ -229,11 +234,11 @@ def _image(files: Mapping[str, bytes]) -> bytes:
     return image.getvalue()
 
 
-def _path(folder: str, name: str) -> str:
+def _image_path(folder: str, name: str) -> str:
     stem, _, ending = name.partition(".")
-    return f"/OPENSTACK/{_plain(folder)}/{_plain(stem)}.{_plain(ending)};1"
+    return f"/OPENSTACK/{_plain_name(folder)}/{_plain_name(stem)}.{_plain_name(ending)};1"
 
 
-def _plain(name: str) -> str:
+def _plain_name(name: str) -> str:
     """A name in the few characters that ISO 9660 itself allows."""
     return name.upper().replace("-", "_")

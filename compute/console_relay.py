@@ -24,7 +24,7 @@ from objects import errors
 from objects.base import Object
 from objects.console import ConsoleKind, ConsoleListener, digest_of
 from service.rate_limited_log import RateLimitedLog
-from service.sockets import prepare, shut_down
+from service.sockets import prepare_socket, shut_down
 from service.threads import start_daemon
 
 LOG = logging.getLogger(__name__)
@@ -67,7 +67,7 @@ class _Session:
     def is_of(self, uuid: str, *kinds: ConsoleKind) -> bool:
         return self.grant is not None and self.grant.uuid == uuid and self.grant.kind in kinds
 
-    def end(self) -> None:
+    def end_session(self) -> None:
         """Wake its threads, whatever they wait for."""
         shut_down(self.connection, *([self.guest] if self.guest is not None else []))
 
@@ -93,7 +93,7 @@ class ConsoleRelay:
         """Raises errors.Misconfigured if the configured port cannot be opened."""
         if self._settings.console_host and self._settings.console_port:
             with self._lock:
-                self._listen()
+                self._open_listener()
 
     def open(self, uuid: str, kind: ConsoleKind, path_digest: str, lifetime: float) -> ConsoleListener:
         """Accept the access path with this digest for ``lifetime`` seconds, and tell where.
@@ -105,7 +105,7 @@ class ConsoleRelay:
         now = time.monotonic()
         with self._lock:
             try:
-                port = self._listen()
+                port = self._open_listener()
             except errors.Misconfigured as error:
                 raise errors.Conflict(str(error)) from error
             self._grants = {digest: grant for digest, grant in self._grants.items() if grant.until > now}
@@ -115,14 +115,14 @@ class ConsoleRelay:
             self._grants[path_digest] = ConsoleGrant(uuid=uuid, kind=kind, until=now + lifetime)
         return ConsoleListener(address=self._settings.console_address or self._settings.console_host, port=port)
 
-    def forget(self, uuid: str) -> None:
+    def forget_guest(self, uuid: str) -> None:
         """The guest goes: end its connections, and accept no more."""
         with self._lock:
             self._grants = {digest: grant for digest, grant in self._grants.items() if grant.uuid != uuid}
             self._serial.pop(uuid, None)
             ending = [session for session in self._sessions if session.is_of(uuid, *ConsoleKind)]
         for session in ending:
-            session.end()
+            session.end_session()
 
     def stop(self) -> None:
         """End all connections, and accept no more."""
@@ -133,11 +133,11 @@ class ConsoleRelay:
         if self._listener is not None:
             shut_down(self._listener)
         for session in ending:
-            session.end()
+            session.end_session()
 
     # -- inside ------------------------------------------------------------------------------------------------------------------
 
-    def _listen(self) -> int:
+    def _open_listener(self) -> int:
         """The port, opened if necessary. The caller holds the lock."""
         if self._stopped:
             raise errors.Misconfigured("The agent stops.")
@@ -151,11 +151,11 @@ class ConsoleRelay:
                 raise errors.Misconfigured(text) from error
             if not ipaddress.ip_address(self._listener.getsockname()[0]).is_loopback:
                 LOG.info("Host %s connects proxies to consoles at %s", self._settings.host, self._listener.getsockname()[:2])
-            threading.Thread(target=self._accept, args=(self._listener,), name="console-relay", daemon=True).start()
+            threading.Thread(target=self._accept_connections, args=(self._listener,), name="console-relay", daemon=True).start()
         port = self._listener.getsockname()[1]
         return int(port)
 
-    def _accept(self, listener: socket.socket) -> None:
+    def _accept_connections(self, listener: socket.socket) -> None:
         with listener:
             while not self._stopped:
                 try:
@@ -171,39 +171,39 @@ class ConsoleRelay:
                     full = self._stopped or len(self._sessions) >= CONNECTION_LIMIT
                     if not full:
                         self._sessions.add(session)
-                if full or start_daemon("console", self._serve, session) is None:
+                if full or start_daemon("console", self._serve_session, session) is None:
                     connection.close()
                     with self._lock:
                         self._sessions.discard(session)
 
-    def _serve(self, session: _Session) -> None:
+    def _serve_session(self, session: _Session) -> None:
         try:
             with session.connection:
-                self._answer(session)
+                self._answer_session(session)
         except OSError as error:
             LOG.debug("A connection to a console has ended: %s", error)
         finally:
             with self._lock:
                 self._sessions.discard(session)
 
-    def _answer(self, session: _Session) -> None:
+    def _answer_session(self, session: _Session) -> None:
         connection = session.connection
         request, rest = _read_request(connection)
         if request is None:
             connection.sendall(_ANSWERS[400])
             return
-        grant = self._admit(session, digest_of(request.decode()))
+        grant = self._admit_session(session, digest_of(request.decode()))
         if grant is None:
             connection.sendall(_ANSWERS[404])
             return
         try:
-            with self._turn(session, grant):
+            with self._hold_turn(session, grant):
                 guest = self._connect(grant.uuid, grant.kind)
                 with guest:
                     session.guest = guest
                     connection.sendall(_ANSWERS[200])
-                    prepare(connection)
-                    prepare(guest)
+                    prepare_socket(connection)
+                    prepare_socket(guest)
                     if rest:
                         guest.sendall(rest)
                     LOG.info("A proxy is connected to the %s console of instance %s", grant.kind, grant.uuid)
@@ -219,7 +219,7 @@ class ConsoleRelay:
             self._complaints(type(error).__name__, logging.ERROR, text, grant.uuid, exc_info=error)
             connection.sendall(_ANSWERS[409])
 
-    def _admit(self, session: _Session, digest: str) -> ConsoleGrant | None:
+    def _admit_session(self, session: _Session, digest: str) -> ConsoleGrant | None:
         with self._lock:
             grant = self._grants.get(digest)
             if grant is None or grant.until <= time.monotonic():
@@ -228,7 +228,7 @@ class ConsoleRelay:
             return grant
 
     @contextlib.contextmanager
-    def _turn(self, session: _Session, grant: ConsoleGrant) -> Iterator[None]:
+    def _hold_turn(self, session: _Session, grant: ConsoleGrant) -> Iterator[None]:
         """A serial port has one user: the newest one, who ends the others' connections."""
         if grant.kind is not ConsoleKind.SERIAL:
             yield
@@ -237,20 +237,20 @@ class ConsoleRelay:
             turn = self._serial.setdefault(grant.uuid, threading.Lock())
             others = [other for other in self._sessions if other is not session and other.is_of(grant.uuid, grant.kind)]
         for other in others:
-            other.end()
+            other.end_session()
         with turn:
             yield
 
 
 def copy_both_ways(one: socket.socket, other: socket.socket) -> None:
     """Copy between two connections until either ends. Both are shut down then."""
-    back = threading.Thread(target=_copy, args=(other, one), name="console-back", daemon=True)
+    back = threading.Thread(target=_copy_bytes, args=(other, one), name="console-back", daemon=True)
     back.start()
-    _copy(one, other)
+    _copy_bytes(one, other)
     back.join()
 
 
-def _copy(source: socket.socket, target: socket.socket) -> None:
+def _copy_bytes(source: socket.socket, target: socket.socket) -> None:
     with contextlib.suppress(OSError):
         while data := source.recv(COPY_SIZE):
             target.sendall(data)

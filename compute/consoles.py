@@ -31,9 +31,9 @@ class Consoles:
         if not file.exists():
             new = boot_lines(guest) + new
         elif file.stat().st_size > FILE_LIMIT:
-            kept = file.with_name(f"{file.name}.new")
-            kept.write_bytes(file.read_bytes()[-FILE_LIMIT // 2 :])
-            kept.replace(file)
+            shortened = file.with_name(f"{file.name}.new")
+            shortened.write_bytes(file.read_bytes()[-FILE_LIMIT // 2 :])
+            shortened.replace(file)
         with file.open("ab") as log:
             log.write(new)
 
@@ -46,14 +46,14 @@ class Consoles:
         except FileNotFoundError:
             return boot_lines(guest)[-max_bytes:]
 
-    def remove(self, uuid: str) -> None:
+    def remove_log(self, uuid: str) -> None:
         """Remove the log. An unknown uuid is no error."""
         file_of(self._path, uuid).unlink(missing_ok=True)
 
 
 def boot_lines(guest: Guest) -> bytes:
     """What a guest writes when it is spawned; nothing if it is not to run."""
-    if not guest.power.runs:
+    if not guest.power.uses_disk:
         return b""
     first = f"{guest.name}: boots from image {guest.image_id or 'none'} on {guest.node}"
     return "".join(f"{line}\n" for line in (first, *boot_log(guest))).encode(errors="replace")
@@ -82,17 +82,17 @@ def echo_console(guest: Guest) -> socket.socket:
     """A connection to the guest's serial console. It greets, and repeats each line with the guest's name before it."""
     ours, theirs = socket.socketpair()
     name = guest.name.encode(errors="replace")
-    threading.Thread(target=_echo, args=(theirs, name), name=f"console-{guest.uuid}", daemon=True).start()
+    threading.Thread(target=_echo_lines, args=(theirs, name), name=f"console-{guest.uuid}", daemon=True).start()
     return ours
 
 
-def _echo(connection: socket.socket, name: bytes) -> None:
+def _echo_lines(connection: socket.socket, name: bytes) -> None:
     """Until the other side closes it."""
     with connection, contextlib.suppress(OSError):
         connection.sendall(b"%b: serial console of a simulated guest\r\n" % name)
         line = b""
         while received := connection.recv(LINE_LIMIT):
             *lines, line = (line + received.replace(b"\r", b"\n")).split(b"\n")
-            for each in filter(None, lines):
-                connection.sendall(b"%b: %b\r\n" % (name, each[:LINE_LIMIT]))
+            for line_part in filter(None, lines):
+                connection.sendall(b"%b: %b\r\n" % (name, line_part[:LINE_LIMIT]))
             line = line[:LINE_LIMIT]

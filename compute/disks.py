@@ -1,7 +1,7 @@
 """The disks of simulated guests: small files whose contents show who wrote them, and whether a copy is torn.
 
 A host's disks are in the folder ``HOST.disks``, one file per body. A guest's disk is replaced as a whole. A copy that is under way
-is ``NAME.part``, so a copy that never ended is visible. ``remove`` and a start of the agent remove it. The latter removes the
+is ``NAME.part``, so a copy that never ended is visible. ``remove_disk`` and a start of the agent remove it. The latter removes the
 ``NAME.new`` of a write that never ended, too.
 
 A guest that is migrated live goes over when its target's ``NAME.incoming`` is renamed to ``NAME``: the file is there once, so this
@@ -85,7 +85,7 @@ class Disks:
         finally:
             os.close(file)
 
-    def replace(self, uuid: str, disk: Disk) -> None:
+    def replace_disk(self, uuid: str, disk: Disk) -> None:
         """Replace the disk of a guest."""
         file = file_of(self._path, uuid)
         fresh = file.with_name(f"{file.name}.{threading.get_native_id()}{_NEW}")
@@ -99,16 +99,16 @@ class Disks:
     def write(self, uuid: str) -> None:
         """The guest writes. A guest that an older release spawned has no disk."""
         if (disk := _read(file_of(self._path, uuid))) is not None:
-            self.replace(uuid, msgspec.structs.replace(disk, writes=disk.writes + 1))
+            self.replace_disk(uuid, msgspec.structs.replace(disk, writes=disk.writes + 1))
 
-    def copy(self, uuid: str, source_state_path: str, host: str, source: str, delay: float, cancel: threading.Event) -> None:
+    def copy_disk(self, uuid: str, source_state_path: str, host: str, source: str, delay: float, cancel: threading.Event) -> None:
         """Copy the disk of the body ``source`` on ``host`` in ``delay`` seconds. If its guest writes meanwhile, the copy is torn.
 
         Raises ``errors.BuildFailed`` if the disk cannot be read from start to end, or if the copy is cancelled.
         """
         file, origin = file_of(self._path, uuid), file_of(_peers_path(source_state_path, host), source)
         before = _read_origin(origin)
-        part = _beside(file, _PART)
+        part = _path_beside(file, _PART)
         part.write_bytes(msgspec.json.encode(before))
         if cancel.wait(delay) if delay else cancel.is_set():
             raise errors.BuildFailed("The copy of the disk was cancelled.")
@@ -118,14 +118,14 @@ class Disks:
 
     # -- live migration ----------------------------------------------------------------------------------------------------------
 
-    def listen(self, uuid: str) -> None:
+    def mark_incoming(self, uuid: str) -> None:
         """A disk may come to this body."""
-        _beside(file_of(self._path, uuid), _INCOMING).touch(mode=0o600)
+        _path_beside(file_of(self._path, uuid), _INCOMING).touch(mode=0o600)
 
     def close(self, uuid: str) -> bool:
         """No disk may come to this body any more; returns whether one has come."""
         file = file_of(self._path, uuid)
-        _beside(file, _INCOMING).unlink(missing_ok=True)
+        _path_beside(file, _INCOMING).unlink(missing_ok=True)
         return file.exists()
 
     def received_power(self, uuid: str) -> Power | None:
@@ -144,15 +144,15 @@ class Disks:
         disk = _read(file)
         if disk is None:
             raise errors.TaskFailed(f"The guest of {uuid} has no disk.")
-        incoming = _beside(there, _INCOMING)
+        incoming = _path_beside(there, _INCOMING)
         try:
-            _beside(file, _SENDING).write_bytes(msgspec.json.encode(target))
+            _path_beside(file, _SENDING).write_bytes(msgspec.json.encode(target))
             with os.fdopen(_open_incoming(incoming), "r+b") as contents:
                 contents.write(msgspec.json.encode(msgspec.structs.replace(disk, received_from=uuid, received_power=power)))
                 contents.truncate()
             incoming.rename(there)
         except OSError as error:
-            self.sent(uuid)
+            self.note_sent(uuid)
             if isinstance(error, FileNotFoundError):
                 raise errors.TaskFailed(f"Host {target.host} does not listen for the guest any more.") from None
             raise
@@ -160,17 +160,17 @@ class Disks:
     def went_over(self, uuid: str, target_state_path: str) -> bool:
         """Whether the body's guest went over in a transfer whose end nobody has seen."""
         try:
-            target = typed.decode(_beside(file_of(self._path, uuid), _SENDING).read_bytes(), SendTarget)
+            target = typed.decode_json(_path_beside(file_of(self._path, uuid), _SENDING).read_bytes(), SendTarget)
         except (FileNotFoundError, msgspec.MsgspecError):
             return False
         there = _read(file_of(_peers_path(target_state_path, target.host), target.instance_uuid))
         return there is not None and there.received_from == uuid
 
-    def sent(self, uuid: str) -> None:
+    def note_sent(self, uuid: str) -> None:
         """The end of the transfer is known."""
-        _beside(file_of(self._path, uuid), _SENDING).unlink(missing_ok=True)
+        _path_beside(file_of(self._path, uuid), _SENDING).unlink(missing_ok=True)
 
-    def image(self, uuid: str, *, torn: bool) -> bytes:
+    def read_image(self, uuid: str, *, torn: bool) -> bytes:
         """A copy of the disk for the image store. ``torn``: its guest may write meanwhile. Raises errors.TaskFailed."""
         disk = _read(file_of(self._path, uuid))
         if disk is None:
@@ -178,30 +178,30 @@ class Disks:
         return msgspec.json.encode(msgspec.structs.replace(disk, torn=disk.torn or torn))
 
     @contextmanager
-    def copied(self, uuid: str) -> Iterator[Path]:
+    def copied_file(self, uuid: str) -> Iterator[Path]:
         """A file with a copy of the disk as it is at this moment, which is removed afterwards. Raises errors.TaskFailed."""
-        part = _beside(file_of(self._path, uuid), _PART)
-        part.write_bytes(self.image(uuid, torn=False))
+        part = _path_beside(file_of(self._path, uuid), _PART)
+        part.write_bytes(self.read_image(uuid, torn=False))
         try:
             yield part
         finally:
             part.unlink(missing_ok=True)
 
-    def restore(self, uuid: str, image: bytes) -> None:
+    def restore_disk(self, uuid: str, image: bytes) -> None:
         """Make the disk of a new guest from such a copy. Raises errors.BuildFailed for one that is not complete."""
         try:
-            disk = typed.decode(image, Disk)
+            disk = typed.decode_json(image, Disk)
         except msgspec.MsgspecError as error:
             raise errors.BuildFailed(f"The snapshot cannot be copied: {error}") from error
         if disk.torn:
             raise errors.BuildFailed("The snapshot cannot be copied: it was taken of a guest that wrote meanwhile.")
-        self.replace(uuid, disk)
+        self.replace_disk(uuid, disk)
 
-    def remove(self, uuid: str) -> None:
+    def remove_disk(self, uuid: str) -> None:
         """Remove the disk and all that is beside it. An unknown uuid is no error."""
         file = file_of(self._path, uuid)
-        for each in (file, *(_beside(file, kind) for kind in (_PART, _INCOMING, _SENDING))):
-            each.unlink(missing_ok=True)
+        for path in (file, *(_path_beside(file, kind) for kind in (_PART, _INCOMING, _SENDING))):
+            path.unlink(missing_ok=True)
 
 
 def file_of(folder: Path, uuid: str) -> Path:
@@ -209,7 +209,7 @@ def file_of(folder: Path, uuid: str) -> Path:
     return folder / text.file_name(uuid)
 
 
-def _beside(file: Path, kind: str) -> Path:
+def _path_beside(file: Path, kind: str) -> Path:
     return file.with_name(file.name + kind)
 
 
@@ -232,7 +232,7 @@ def _open_incoming(file: Path) -> int:
 def _read(file: Path) -> Disk | None:
     """The disk; None: there is none. Raises OSError if another host has put a link in its place, or in that of its folder."""
     try:
-        return typed.decode(read_below(file.parent.parent, file.parent.name, file.name, limit=DISK_SIZE_LIMIT), Disk)
+        return typed.decode_json(read_below(file.parent.parent, file.parent.name, file.name, limit=DISK_SIZE_LIMIT), Disk)
     except FileNotFoundError:
         return None
 

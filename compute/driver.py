@@ -66,12 +66,12 @@ class Guest(Object, frozen=True, kw_only=True):
     last_task: int = 0
 
     @property
-    def takes(self) -> Amounts:
+    def taken_amounts(self) -> Amounts:
         """The resources that it uses on its node."""
-        takes = Amounts.of(self.vcpus, self.memory_mb, self.disk_gb, self.resources)
+        takes = Amounts.of_size(self.vcpus, self.memory_mb, self.disk_gb, self.resources)
         if not self.numa_nodes:
             return takes
-        on_nodes = numa.taken(self.numa_nodes, takes.vcpus, takes.memory_mb)
+        on_nodes = numa.taken_by_class(self.numa_nodes, takes.vcpus, takes.memory_mb)
         return msgspec.structs.replace(takes, resources=takes.resources | on_nodes)
 
     def __repr__(self) -> str:

@@ -76,10 +76,10 @@ class CheckedDriver:
         return self._driver.connect_console(uuid, kind)
 
     def diagnostics(self, uuid: str) -> Diagnostics:
-        found: Diagnostics | None = self._driver.diagnostics(uuid) if hasattr(self._driver, "diagnostics") else None
-        if found is None:  # written for an earlier release; one derived from the protocol has its empty method
+        answer: Diagnostics | None = self._driver.diagnostics(uuid) if hasattr(self._driver, "diagnostics") else None
+        if answer is None:  # written for an earlier release; one derived from the protocol has its empty method
             raise errors.NotOffered("The hypervisor driver of this host tells no diagnostics.")
-        return found
+        return answer
 
     def snapshot(self, uuid: str, image_id: str) -> StoredContent | None:
         return self._driver.snapshot(uuid, image_id)
@@ -106,8 +106,8 @@ class CheckedDriver:
         self._driver.crash_dump(uuid)
 
     def set_interfaces(self, uuid: str, ports: tuple[Port, ...]) -> None:
-        found = getattr(type(self._driver), "set_interfaces", None)
-        if found in (None, ComputeDriver.set_interfaces):  # one derived from the protocol has its empty method
+        method = getattr(type(self._driver), "set_interfaces", None)
+        if method in (None, ComputeDriver.set_interfaces):  # one derived from the protocol has its empty method
             raise errors.TaskFailed("The hypervisor driver of this host does not change the network interfaces of a guest.")
         self._driver.set_interfaces(uuid, ports)
 
@@ -126,8 +126,8 @@ class CheckedDriver:
         return [guest for guest in self._driver.guests() if self._is_readable(guest)]
 
     def nodes(self) -> list[ComputeNode]:
-        found = (self._checked(node) for node in self._driver.nodes())
-        return [node for node in found if node is not None]
+        checked_nodes = (self._checked_node(node) for node in self._driver.nodes())
+        return [node for node in checked_nodes if node is not None]
 
     def close(self) -> None:
         self._driver.close()
@@ -142,10 +142,10 @@ class CheckedDriver:
         self._complaints(repr(names), logging.ERROR, message, names)
         return False
 
-    def _checked(self, node: ComputeNode) -> ComputeNode | None:
+    def _checked_node(self, node: ComputeNode) -> ComputeNode | None:
         try:
-            cleaned = stats.cleaned(node)
-            stats.check(cleaned)
+            cleaned = stats.clean_stats(node)
+            stats.check_stats(cleaned)
         except errors.Invalid as error:
             self._complaints(str(error), logging.ERROR, "The driver reports an invalid node, which is not offered: %s", error)
             return None

@@ -39,7 +39,7 @@ OPTION_MODULES: Mapping[str, str] = {"libvirt": "compute.libvirt.opts"}
 """Where options are that can be known on a machine that cannot load the driver."""
 
 
-def find(name: str) -> Factory:
+def find_factory(name: str) -> Factory:
     """The factory of the driver with this name, or at ``module:factory``. Raises ``errors.Misconfigured`` with all names."""
     if ":" in (path := BUILT_IN.get(name, name)):
         try:
@@ -48,23 +48,24 @@ def find(name: str) -> Factory:
             raise
         except Exception as error:  # a module may raise anything while it is imported
             raise errors.Misconfigured(f"[compute] driver: {name!r} cannot be imported: {error}") from error
-    found = {each.name: each for each in metadata.entry_points(group=NAMESPACE)}  # loaded is only the one that is wanted
-    if name not in found:
-        names = ", ".join(sorted({*BUILT_IN, *found}))
+    # loaded is only the one that is wanted
+    factories = {entry_point.name: entry_point for entry_point in metadata.entry_points(group=NAMESPACE)}
+    if name not in factories:
+        names = ", ".join(sorted({*BUILT_IN, *factories}))
         raise errors.Misconfigured(f"[compute] driver: there is no {name!r}; choose one of: {names}, or write module:factory.")
-    return cast(Factory, found[name].load())
+    return cast(Factory, factories[name].load())
 
 
 def options_of(name: str) -> Listing:
     """The options that the driver with this name brings. Raises ``errors.Misconfigured`` if they cannot be known."""
-    module = importlib.import_module(OPTION_MODULES[name] if name in OPTION_MODULES else find(name).__module__)
+    module = importlib.import_module(OPTION_MODULES[name] if name in OPTION_MODULES else find_factory(name).__module__)
     list_opts: Callable[[], Listing] | None = getattr(module, "list_opts", None)
     return list_opts() if list_opts is not None else ()
 
 
-def prepare(conf: cfg.ConfigOpts, name: str) -> Factory:
+def prepare_driver(conf: cfg.ConfigOpts, name: str) -> Factory:
     """The factory of the driver with this name, once its options are registered and read. Raises ``errors.Misconfigured``."""
-    factory = find(name)
+    factory = find_factory(name)
     try:
         for group, options in options_of(name):
             conf.register_opts(options, group=group)
@@ -77,6 +78,6 @@ def prepare(conf: cfg.ConfigOpts, name: str) -> Factory:
     return factory
 
 
-def load(conf: cfg.ConfigOpts, settings: ComputeSettings) -> ComputeDriver:
+def open_driver(conf: cfg.ConfigOpts, settings: ComputeSettings) -> ComputeDriver:
     """Open the driver that ``[compute] driver`` names. Raises ``errors.Misconfigured``."""
-    return prepare(conf, settings.driver)(settings.host, conf, settings)
+    return prepare_driver(conf, settings.driver)(settings.host, conf, settings)

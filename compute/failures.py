@@ -28,14 +28,14 @@ CLASSES: tuple[tuple[type[Exception], FailureClass], ...] = (
 UNKNOWN_PROGRESS = "How far the task came is not known: do it again if it is still wanted."
 
 
-def classify(error: Exception, now: float, secrets: BootSecrets | None = None) -> Failure:
+def classify_error(error: Exception, now: float, secrets: BootSecrets | None = None) -> Failure:
     """Turn an error of ``Driver.spawn`` into the failure to report for the attempt. ``now``: seconds since the epoch.
 
     The message goes to logs and the server's fault, so ``secrets`` are masked in it: a driver may quote its arguments.
     """
     kind = next(kind for cause, kind in CLASSES if isinstance(error, cause))
     message = _text_of(error) or type(error).__name__
-    return Failure(kind=kind, error=type(error).__name__, message=secrets.mask(message) if secrets else message, at=now)
+    return Failure(kind=kind, error=type(error).__name__, message=secrets.mask_text(message) if secrets else message, at=now)
 
 
 def _text_of(error: Exception) -> str:
@@ -55,12 +55,12 @@ def timed_out(seconds: float, now: float) -> Failure:
     return Failure(kind=FailureClass.HOST, error="SpawnTimeout", message=f"The guest did not run after {seconds:g} s.", at=now)
 
 
-def restarted(now: float) -> Failure:
+def agent_restarted(now: float) -> Failure:
     """An earlier start of the agent accepted the build and died before its guest ran: this host may try again."""
     return Failure(kind=FailureClass.RESTARTED, error="AgentRestarted", message="The agent restarted during the build.", at=now)
 
 
-def repeated(now: float) -> Failure:
+def order_repeated(now: float) -> Failure:
     """The cell orders an attempt that has ended here, so its database has lost that end. This host may try again, as another
     attempt.
     """
@@ -77,6 +77,6 @@ def task_lost(failure: Failure) -> Failure:
     return msgspec.structs.replace(failure, message=f"{failure.message} {UNKNOWN_PROGRESS}")
 
 
-def stopping(now: float) -> Failure:
+def agent_stopping(now: float) -> Failure:
     """The agent is about to stop: it hands back builds that have not begun, and those that it could not finish in time."""
     return Failure(kind=FailureClass.STOPPING, error="AgentStopping", message="The agent of this host was told to stop.", at=now)

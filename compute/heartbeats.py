@@ -34,11 +34,11 @@ class Heartbeats:
     def stop(self) -> None:
         self._beating.stop()
 
-    def add(self, host: str, stopping: Callable[[], bool]) -> None:
+    def add_agent(self, host: str, stopping: Callable[[], bool]) -> None:
         """Report the agent of ``host``. ``stopping``: whether it takes no orders."""
         self._agents[host] = stopping
 
-    def remove(self, host: str) -> None:
+    def remove_agent(self, host: str) -> None:
         """Report this agent no more."""
         self._agents.pop(host, None)
 
@@ -47,5 +47,5 @@ class Heartbeats:
         for stopping in (False, True):
             hosts = [host for host, is_stopping in said.items() if is_stopping is stopping]
             for start in range(0, len(hosts), ITEMS_LIMIT):
-                some = hosts[start : start + ITEMS_LIMIT]
-                self._client.report_states(self._context, some, AGENT_BINARY, self._version, stopping=stopping)
+                hosts_page = hosts[start : start + ITEMS_LIMIT]
+                self._client.report_states(self._context, hosts_page, AGENT_BINARY, self._version, stopping=stopping)

@@ -38,8 +38,8 @@ class Received(Object, frozen=True, kw_only=True):
 
 
 class JournalEntry(Object, frozen=True, kw_only=True, omit_defaults=True):
-    """One change: a guest that was spawned, with the secrets it ``received``; a guest that a task ``changed``, as it is now, with
-    what it ``received`` if it was rebuilt; or the uuid whose guests were destroyed.
+    """One change: a guest that was spawned, with the secrets it ``received_of``; a guest that a task ``changed``, as it is now,
+    with what it ``received_of`` if it was rebuilt; or the uuid whose guests were destroyed.
     """
 
     spawned: Guest | None = None
@@ -60,7 +60,7 @@ def read_entries(path: Path) -> list[JournalEntry]:
     entries = []
     for number, line in enumerate(lines[:-1], start=1):
         try:
-            entries.append(typed.decode(line, JournalEntry))
+            entries.append(typed.decode_json(line, JournalEntry))
         except _UNREADABLE as error:
             message = (
                 f"{path} is damaged at line {number} ({error}); remove that line, or the file if no guest of the host is needed."
@@ -88,28 +88,28 @@ def open_entries(path: Path) -> list[JournalEntry]:
 
 def has_guests(path: Path) -> bool:
     """Whether the readable part of the journal has guests."""
-    return bool(replay(_readable_entries(path))) if path.exists() else False
+    return bool(replay_entries(_readable_entries(path))) if path.exists() else False
 
 
 def _readable_entries(path: Path) -> list[JournalEntry]:
-    return [entry for line in path.read_bytes().split(b"\n")[:-1] if (entry := _readable(line)) is not None]
+    return [entry for line in path.read_bytes().split(b"\n")[:-1] if (entry := _entry_or_none(line)) is not None]
 
 
-def _readable(line: bytes) -> JournalEntry | None:
+def _entry_or_none(line: bytes) -> JournalEntry | None:
     try:
-        return typed.decode(line, JournalEntry)
+        return typed.decode_json(line, JournalEntry)
     except _UNREADABLE:
         return None
 
 
-def replay(entries: list[JournalEntry]) -> list[Guest]:
+def replay_entries(entries: list[JournalEntry]) -> list[Guest]:
     """The guests that are left after these changes, oldest first."""
     guests: list[Guest] = []
     for entry in entries:
         if entry.spawned is not None:
             guests.append(entry.spawned)
         if entry.changed is not None:
-            guests = _changed(guests, entry.changed)
+            guests = _replace_guest(guests, entry.changed)
         if entry.destroyed is not None:
             guests = [guest for guest in guests if guest.uuid != entry.destroyed]
     return guests
@@ -117,22 +117,22 @@ def replay(entries: list[JournalEntry]) -> list[Guest]:
 
 def received_by(entries: list[JournalEntry]) -> dict[str, Received | None]:
     """What each guest received at its spawn, or at its last rebuild."""
-    found: dict[str, Received | None] = {}
+    received_by_uuid: dict[str, Received | None] = {}
     for entry in entries:
         if entry.spawned is not None:
-            found[entry.spawned.uuid] = entry.received
+            received_by_uuid[entry.spawned.uuid] = entry.received
         elif entry.changed is not None and entry.received is not None:
-            found[entry.changed.uuid] = entry.received
-    return found
+            received_by_uuid[entry.changed.uuid] = entry.received
+    return received_by_uuid
 
 
-def _changed(guests: list[Guest], now: Guest) -> list[Guest]:
+def _replace_guest(guests: list[Guest], now: Guest) -> list[Guest]:
     return [now if (guest.uuid, guest.attempt) == (now.uuid, now.attempt) else guest for guest in guests]
 
 
 def read_guests(path: Path) -> list[Guest]:
     """The guests in this journal."""
-    return replay(read_entries(path))
+    return replay_entries(read_entries(path))
 
 
 class Journal:
@@ -141,40 +141,40 @@ class Journal:
     def __init__(self, path: Path) -> None:
         self._lock = threading.Lock()
         entries = open_entries(path)
-        self._guests = replay(entries)
+        self._guests = replay_entries(entries)
         self._received = received_by(entries)
-        self._compact(path, self._received)
+        self._compact_file(path, self._received)
         self._file: int | None = os.open(path, os.O_WRONLY | os.O_APPEND)
 
-    def guests(self) -> list[Guest]:
+    def list_guests(self) -> list[Guest]:
         with self._lock:
             return list(self._guests)
 
-    def add(self, guest: Guest, received: Received | None = None) -> None:
+    def add_guest(self, guest: Guest, received: Received | None = None) -> None:
         with self._lock:
-            self._append(JournalEntry(spawned=guest, received=received))
+            self._append_entry(JournalEntry(spawned=guest, received=received))
             self._guests.append(guest)
             self._received[guest.uuid] = received
 
-    def received(self, uuid: str) -> Received:
+    def received_of(self, uuid: str) -> Received:
         """What the guest has received."""
         with self._lock:
             return self._received.get(uuid) or Received()
 
-    def change(self, guest: Guest, received: Received | None = None) -> None:
+    def change_guest(self, guest: Guest, received: Received | None = None) -> None:
         """Replace the guest of this uuid and attempt. ``received``: by its rebuild; None: what it had."""
         with self._lock:
-            self._append(JournalEntry(changed=guest, received=received))
-            self._guests = _changed(self._guests, guest)
+            self._append_entry(JournalEntry(changed=guest, received=received))
+            self._guests = _replace_guest(self._guests, guest)
             self._received[guest.uuid] = received or self._received.get(guest.uuid)
 
-    def remove(self, uuid: str) -> None:
+    def remove_guest(self, uuid: str) -> None:
         """Does nothing if there is no such guest."""
         with self._lock:
-            kept = [guest for guest in self._guests if guest.uuid != uuid]
-            if len(kept) < len(self._guests):
-                self._append(JournalEntry(destroyed=uuid))
-                self._guests = kept
+            remaining = [guest for guest in self._guests if guest.uuid != uuid]
+            if len(remaining) < len(self._guests):
+                self._append_entry(JournalEntry(destroyed=uuid))
+                self._guests = remaining
                 self._received.pop(uuid, None)
 
     def close(self) -> None:
@@ -183,7 +183,7 @@ class Journal:
                 os.close(self._file)
                 self._file = None
 
-    def _compact(self, path: Path, received: Mapping[str, Received | None]) -> None:
+    def _compact_file(self, path: Path, received: Mapping[str, Received | None]) -> None:
         """Atomically replace the file by one with only the remaining guests: a crash leaves either the old or the new file."""
         fresh = path.with_name(path.name + ".new")
         with fresh.open("wb") as file:
@@ -193,7 +193,7 @@ class Journal:
             os.fsync(file.fileno())
         fresh.replace(path)
 
-    def _append(self, entry: JournalEntry) -> None:
+    def _append_entry(self, entry: JournalEntry) -> None:
         """Write the whole line at once. A partial line (disk full) is removed, or the next one would be appended to it."""
         if self._file is None:
             raise errors.BuildFailed("The host's journal is closed.")

@@ -39,12 +39,12 @@ from objects.messages_version import SPAN
 from objects.process import AGENT_BINARY, About
 from objects.task import TaskOrder
 from rpc.cell_conductor import CellConductorClient
-from rpc.compute import ComputeEndpoint, serve
+from rpc.compute import ComputeEndpoint, serve_topic
 from rpc.scheduler import SchedulerClient
 from rpc.server import TopicServer
 from rpc.transport import Bus
 from service import health, room
-from service.release import release
+from service.release import installed_release
 
 LOG = logging.getLogger(__name__)
 
@@ -78,25 +78,25 @@ class AgentEndpoint:
     def build_instances(self, context: RequestContext, orders: BuildOrders) -> None:
         """Build these instances here. Duplicate and stale orders are ignored."""
         del context  # the orders hold everything needed
-        self._agent.build(orders)
-        self._rounds.wake()
+        self._agent.build_guests(orders)
+        self._rounds.wake_rounds()
 
     def delete_instances(self, context: RequestContext, orders: Sequence[DeleteOrder]) -> None:
         """Leave no guest of these instances, and report each one gone."""
         del context
         self._agent.delete(orders)
-        self._rounds.wake()
+        self._rounds.wake_rounds()
 
     def do_tasks(self, context: RequestContext, orders: Sequence[TaskOrder]) -> None:
         """Carry out these tasks on guests here, those that the cell grants."""
         del context
         self._agent.do_tasks(orders)
-        self._rounds.wake()
+        self._rounds.wake_rounds()
 
     def introduce_again(self, context: RequestContext) -> None:
         """Say what this agent is, and learn whether its machine still runs as the host."""
         del context
-        self._rounds.hurry(INTRODUCTION)
+        self._rounds.hurry_round(INTRODUCTION)
 
     def console_output(self, context: RequestContext, uuid: str, lines: int | None) -> str:
         """Return the end of a guest's console output."""
@@ -113,7 +113,7 @@ class AgentEndpoint:
     def diagnostics(self, context: RequestContext, uuid: str) -> Diagnostics:
         """Return what the hypervisor knows of a guest."""
         del context
-        return self._agent.diagnostics(uuid)
+        return self._agent.read_diagnostics(uuid)
 
 
 class ComputeService:
@@ -151,7 +151,7 @@ class ComputeService:
         self._client = CellConductorClient(bus, timeout=settings.call_timeout)
         self._shared = reporter is not None
         self._reporter = reporter or make_reporter(settings, bus)
-        self._tracker = ResourceTracker(self._nodes(), settings.failed_build_half_life)
+        self._tracker = ResourceTracker(self._offered_nodes(), settings.failed_build_half_life)
         entries = Entries(settings.host, self.builder, self._tracker, time.time)
         guests = Guests(entries)
         self._agent = Agent(settings, self._driver, entries, self._reporter)
@@ -168,19 +168,24 @@ class ComputeService:
         )
         unknown = UnknownGuestsSender(self._client, self._context, guests, self._driver, settings.stats_full_interval)
         rounds = [
-            Round("Hypervisor", settings.hypervisor_interval, self._look, from_start=True),
+            Round("Hypervisor", settings.hypervisor_interval, self._look_at_hypervisor, from_start=True),
             Round("Stats", settings.stats_interval, stats.send, idle_interval=settings.stats_full_interval),
             Round("Unknown guests", settings.stats_interval, unknown.send, idle_interval=settings.stats_full_interval),
             Round(NODES, settings.stats_full_interval, self._offer_nodes, due=time.monotonic() + settings.stats_full_interval),
-            Round(AUDIT, settings.audit_interval, self._compare, due=time.monotonic() + settings.audit_interval),
+            Round(AUDIT, settings.audit_interval, self._compare_guests, due=time.monotonic() + settings.audit_interval),
             # an earlier start's introduction may arrive after this one's, and stay on record
-            Round(INTRODUCTION, settings.stats_full_interval, self._introduce, due=time.monotonic() + settings.stats_full_interval),
+            Round(
+                INTRODUCTION,
+                settings.stats_full_interval,
+                self._introduce_agent,
+                due=time.monotonic() + settings.stats_full_interval,
+            ),
         ]
         self._heartbeats = heartbeats
         self._heartbeat_due = 0.0
         self._shares_threads = threads is not None
         self._threads = threads or AgentThreads(settings.host, len(rounds) + 1)
-        self._rounds = Rounds(settings.host, self._beat, self._first, rounds, self._threads, self._is_idle)
+        self._rounds = Rounds(settings.host, self._beat_once, self._take_first_steps, rounds, self._threads, self._is_idle)
         self._audits_left = 0
         """How many comparisons may yet leave out reading the records."""
         self._stopping = False
@@ -196,7 +201,7 @@ class ComputeService:
         self._server: TopicServer | None = None
         self._is_served = False
         """Whether somebody else serves the host's topic."""
-        self._sign = health.HealthCheck(f"the hypervisor of host {settings.host}", lambda: self._agent.trouble)
+        self._sign = health.HealthCheck(f"the hypervisor of host {settings.host}", lambda: self._agent.current_trouble)
         self._room = health.HealthCheck(f"the image store of host {settings.host}", lambda: room.trouble_of(settings.images_folder))
         self._welcome = health.HealthCheck(f"the release of host {settings.host}", lambda: self._refusal)
         self._name = health.HealthCheck(f"the name of host {settings.host}", lambda: self._exclusion)
@@ -208,42 +213,42 @@ class ComputeService:
 
         Raises Misconfigured if the port for consoles cannot be opened.
         """
-        self.prepare()
-        self.begin()
+        self.prepare_start()
+        self.begin_serving()
         self.wait_for_admission(ADMISSION_WAIT_S)
 
-    def prepare(self) -> None:
+    def prepare_start(self) -> None:
         """The part of the start that sends nothing."""
         self._agent.start()
         if not self._shared:
             self._reporter.start()
         LOG.info("Host %s starts as %s with %d guests", self._settings.host, self.builder, len(self._guests()))
-        health.BOARD.watch(self._sign)
-        health.BOARD.watch(self._welcome)
-        health.BOARD.watch(self._name)
+        health.BOARD.watch_part(self._sign)
+        health.BOARD.watch_part(self._welcome)
+        health.BOARD.watch_part(self._name)
         if self._settings.images_folder:
-            health.BOARD.watch(self._room)
+            health.BOARD.watch_part(self._room)
 
-    def endpoint(self) -> ComputeEndpoint:
+    def make_endpoint(self) -> ComputeEndpoint:
         """What is to be served as this host."""
         return AgentEndpoint(self._agent, self._rounds)
 
-    def begin(self, *, is_served: bool = False) -> None:
-        """The rest of the start. ``is_served``: the caller serves ``endpoint`` with those of other hosts, and stops that."""
+    def begin_serving(self, *, is_served: bool = False) -> None:
+        """The rest of the start. ``is_served``: the caller serves ``make_endpoint`` with those of other hosts, and stops that."""
         self._is_served = is_served
         if not self._shares_threads:
             self._threads.start()
         self._rounds.start()
-        self._driver.watch(lambda: self._rounds.hurry(AUDIT))
+        self._driver.watch(lambda: self._rounds.hurry_round(AUDIT))
 
     def wait_for_admission(self, timeout: float) -> bool:
         """Wait until the cell has admitted or refused this agent; return whether it has."""
         return self._decided.wait(timeout)
 
     @property
-    def trouble(self) -> str:
+    def current_trouble(self) -> str:
         """Why the hypervisor cannot be used now; empty if it can."""
-        return self._agent.trouble
+        return self._agent.current_trouble
 
     @property
     def exclusion(self) -> str:
@@ -255,11 +260,11 @@ class ComputeService:
         """Whether the agent listens to a topic of its own."""
         return self._server is not None
 
-    def check(self) -> None:
+    def check_bus(self) -> None:
         """Raise Unreachable while the bus delivers no orders, though the cell has admitted this machine."""
         server = self._server
         if server is not None:
-            server.check()
+            server.check_listening()
 
     def stop(self, timeout: float | None = None) -> None:
         """Announce the stop, hand over builds that have not begun, finish the rest within ``timeout`` seconds, and release the
@@ -272,40 +277,40 @@ class ComputeService:
         final_timeout = FINAL_REPORTS_TIMEOUT_S if timeout is None or timeout > 0.0 else 0.1
         self._stopping = True
         if self._heartbeats is not None:
-            self._heartbeats.remove(self._settings.host)
-        health.BOARD.forget(self._sign)
-        health.BOARD.forget(self._welcome)
-        health.BOARD.forget(self._name)
-        health.BOARD.forget(self._room)
-        self._announce()
+            self._heartbeats.remove_agent(self._settings.host)
+        health.BOARD.forget_part(self._sign)
+        health.BOARD.forget_part(self._welcome)
+        health.BOARD.forget_part(self._name)
+        health.BOARD.forget_part(self._room)
+        self._announce_stop()
         self._stop_serving()
         self._agent.hand_over()
-        self._agent.drain(max(0.0, end - time.monotonic()))
+        self._agent.drain_work(max(0.0, end - time.monotonic()))
         self._rounds.stop()
         if not self._shares_threads:
             self._threads.stop()
-        if not self._reporter.flush(self._settings.host, max(0.0, end - time.monotonic()) + final_timeout):
+        if not self._reporter.flush_reports(self._settings.host, max(0.0, end - time.monotonic()) + final_timeout):
             LOG.warning("Host %s stops with unanswered reports: its next start repeats them", self._settings.host)
-        self._announce()  # an earlier heartbeat may have arrived after the first one
+        self._announce_stop()  # an earlier heartbeat may have arrived after the first one
         if not self._shared:
             self._reporter.stop()
         self._agent.stop()
         self._driver.close()
         LOG.info("Host %s has stopped", self._settings.host)
 
-    def _first(self) -> None:
+    def _take_first_steps(self) -> None:
         """Steps that must succeed once before the periodic rounds begin."""
-        self._introduce()
+        self._introduce_agent()
         self._serve()
-        self._compare()
+        self._compare_guests()
         self._report_state()
 
-    def _introduce(self) -> None:
+    def _introduce_agent(self) -> None:
         """Raises Misconfigured if a conductor cannot work with this release. Until one can, the host takes no orders.
 
         Raises HostNameTaken if another machine runs as the host. Until the cell admits this one, it acts as the host no more.
         """
-        about, uptime = _about(self._machine), time.monotonic() - self._began
+        about, uptime = _about_agent(self._machine), time.monotonic() - self._began
         try:
             with contextlib.suppress(errors.Unsupported):  # a conductor of an older release needs no introduction
                 self._client.introduce(self._context, self._settings.host, AGENT_BINARY, about, uptime)
@@ -327,12 +332,12 @@ class ComputeService:
         with self._serving:
             if self._stopping or self._acts:
                 return
-            self._agent.found(guests)
+            self._agent.report_found(guests)
             if self._heartbeats is not None:
-                self._heartbeats.add(self._settings.host, self._takes_none)
+                self._heartbeats.add_agent(self._settings.host, self._takes_none)
             if not self._is_served:
                 threads = self._settings.dispatch_threads
-                self._server = serve(self._bus, self._settings.host, self.endpoint(), threads=threads)
+                self._server = serve_topic(self._bus, self._settings.host, self.make_endpoint(), threads=threads)
             self._acts = True
         self._decided.set()
 
@@ -342,7 +347,7 @@ class ComputeService:
             LOG.error("Host %s is refused: %s", self._settings.host, reason)
         self._exclusion = reason
         if self._heartbeats is not None:
-            self._heartbeats.remove(self._settings.host)
+            self._heartbeats.remove_agent(self._settings.host)
         self._stop_serving()
         self._agent.exclude(reason)
         self._rounds.begin_again()
@@ -361,7 +366,7 @@ class ComputeService:
         except errors.HypervisorDown:
             return []
 
-    def _beat(self) -> float:
+    def _beat_once(self) -> float:
         """Returns when it is next due, which is later while nothing is under way. Infinite: when something begins.
 
         ``Rounds`` calls it whenever a round is due, too.
@@ -381,22 +386,22 @@ class ComputeService:
         """Whether the stats stay as they are until an order comes, or the driver or the cell says something else."""
         return not self._agent.is_busy and not self._tracker.has_failed
 
-    def _look(self) -> None:
+    def _look_at_hypervisor(self) -> None:
         """Tell the cell at once when the hypervisor goes down or is back. Compare all guests then: events may be lost."""
-        self._agent.look()
-        is_down = bool(self._agent.trouble)
+        self._agent.look_at_hypervisor()
+        is_down = bool(self._agent.current_trouble)
         if is_down is self._said_down:
             return
         self._said_down = is_down
         if not is_down:
             self._audits_left = 0
-            self._rounds.hurry(AUDIT)
-            self._rounds.hurry(NODES)
+            self._rounds.hurry_round(AUDIT)
+            self._rounds.hurry_round(NODES)
         self._report_state()
 
-    def _compare(self) -> None:
+    def _compare_guests(self) -> None:
         """Unless nothing has changed since the records were last read, and that was lately."""
-        if self._agent.trouble:
+        if self._agent.current_trouble:
             return
         if self._audits_left and self._audit.is_settled():
             self._audits_left -= 1
@@ -404,15 +409,15 @@ class ComputeService:
         self._audit.run()
         self._audits_left = PERIODS_OF_SETTLED - 1
         if not self._audit.found_nothing:
-            self._rounds.wake()  # for what it may have begun
+            self._rounds.wake_rounds()  # for what it may have begun
 
-    def _nodes(self) -> list[ComputeNode]:
-        return [_offer(node, self._settings) for node in self._driver.nodes()]
+    def _offered_nodes(self) -> list[ComputeNode]:
+        return [_offered_node(node, self._settings) for node in self._driver.nodes()]
 
     def _offer_nodes(self) -> None:
         """Memory may be added to a host, or a disk may fail."""
-        self._tracker.offer(self._nodes())
-        self._rounds.wake()  # the stats may be others now
+        self._tracker.set_nodes(self._offered_nodes())
+        self._rounds.wake_rounds()  # the stats may be others now
 
     def _report_state(self) -> None:
         """Nothing about a host that another machine runs as."""
@@ -422,9 +427,9 @@ class ComputeService:
 
     def _takes_none(self) -> bool:
         """Whether the host takes no orders now."""
-        return self._stopping or bool(self._agent.trouble) or bool(self._refusal)
+        return self._stopping or bool(self._agent.current_trouble) or bool(self._refusal)
 
-    def _announce(self) -> None:
+    def _announce_stop(self) -> None:
         """Tell the cell that the host takes no more orders. If the message is lost, the missing heartbeats will show it."""
         try:
             self._report_state()
@@ -454,11 +459,11 @@ def make_reporter(settings: ComputeSettings, bus: Bus) -> Reporter:
     return Reporter(client, context, window=settings.report_window, longest_pause=settings.report_retry_max)
 
 
-def _about(on: Machine) -> About:
-    return About(release=release(), messages=str(SPAN), pid=os.getpid(), version=VERSION, machine=on.name)
+def _about_agent(on: Machine) -> About:
+    return About(release=installed_release(), messages=str(SPAN), pid=os.getpid(), version=VERSION, machine=on.name)
 
 
-def _offer(node: ComputeNode, settings: ComputeSettings) -> ComputeNode:
+def _offered_node(node: ComputeNode, settings: ComputeSettings) -> ComputeNode:
     """Apply the operator's reservations to what the driver reports.
 
     The driver proposes the reserved memory of a host whose operator has not set it.

@@ -41,14 +41,14 @@ class SimulatedSettings(Object, frozen=True, kw_only=True):
     def parsed_attributes(self) -> dict[str, Any]:
         """``attributes``, parsed. Raises Misconfigured."""
         try:
-            return typed.decode(self.attributes, dict[str, Any])
+            return typed.decode_json(self.attributes, dict[str, Any])
         except msgspec.MsgspecError:
             raise errors.Misconfigured(f"[simulated] attributes: {self.attributes[:80]!r} is not a JSON object") from None
 
-    def offered(self) -> dict[str, int]:
+    def parse_resources(self) -> dict[str, int]:
         """``resources``, parsed. Raises Misconfigured."""
         try:
-            offered = typed.decode(self.resources, dict[str, int])
+            offered = typed.decode_json(self.resources, dict[str, int])
             extra_specs.check_offer(offered)
         except msgspec.MsgspecError:
             text = f"[simulated] resources: {self.resources[:80]!r} is not a JSON object of whole numbers"
@@ -236,7 +236,7 @@ def list_opts() -> list[tuple[str | None, list[cfg.Opt]]]:
     return [("compute", list(COMPUTE)), ("simulated", list(SIMULATED))]
 
 
-def settings(conf: cfg.ConfigOpts) -> ComputeSettings:
+def read_settings(conf: cfg.ConfigOpts) -> ComputeSettings:
     """Read both groups once. Raises ``errors.Misconfigured`` for invalid values or combinations."""
     try:
         checked_name("[compute] host", conf.compute.host)
@@ -244,13 +244,13 @@ def settings(conf: cfg.ConfigOpts) -> ComputeSettings:
         raise errors.Misconfigured(f"{error}. Set [compute] host; its default is this machine's name.") from None
     simulated = SimulatedSettings(**{option.dest: conf.simulated[option.dest] for option in SIMULATED})
     simulated.parsed_attributes()
-    simulated.offered()
+    simulated.parse_resources()
     if simulated.spawn_delay_max < simulated.spawn_delay_min:
         raise errors.Misconfigured("[simulated] spawn_delay_max must not be less than spawn_delay_min.")
     check_console(conf.compute.console_host, conf.compute.console_address)
     return ComputeSettings(
         simulated=simulated,
-        images_folder=images_opts.folder(conf),
+        images_folder=images_opts.read_folder(conf),
         images_drop=_drop_of(conf),
         **{option.dest: conf.compute[option.dest] for option in COMPUTE},
     )

@@ -17,7 +17,7 @@ from objects.process import AGENT_BINARY
 from rpc import agents
 from rpc.transport import Bus, user_of
 from service import process, upgrade_levels
-from service.opts import refuse, required
+from service.opts import refuse_option, required_option
 from service.process import Plan
 from service.upgrade_levels import CONDUCTOR
 from service.waiting import wait_for
@@ -35,23 +35,23 @@ class ComputeRole:
     """The only worker: a host has one agent."""
 
     def __init__(self, conf: cfg.ConfigOpts) -> None:
-        settings = opts.settings(conf)
-        own = agents.confined(user_of(conf.transport_url), settings.host)
-        self._bus = Bus(conf.transport_url, name="cell", confined=own)
-        conductors = upgrade_levels.settings(conf).get(CONDUCTOR, SPAN.newest)
+        settings = opts.read_settings(conf)
+        confinement = agents.confinement_of(user_of(conf.transport_url), settings.host)
+        self._bus = Bus(conf.transport_url, name="cell", confined=confinement)
+        conductors = upgrade_levels.read_settings(conf).get(CONDUCTOR, SPAN.newest)
         self._bus.peers = lambda topic, server: conductors
         self._settings = settings
-        self._driver = drivers.load(conf, settings)
+        self._driver = drivers.open_driver(conf, settings)
         self._service: ComputeService | None = None
         self._drain_timeout = max(0.0, min(settings.drain_timeout, conf.graceful_shutdown_timeout - CLEANUP_TIME_S))
 
     def start(self, stopped: threading.Event) -> None:
         """Does not wait for the cell's conductors: messages to them are repeated until one answers."""
-        if wait_for("the bus of the cell", self._bus.check, stopped):
+        if wait_for("the bus of the cell", self._bus.check_broker, stopped):
             wait_for("the hypervisor", self._open, stopped)
         if self._service is not None:
             self._service.start()
-            wait_for("the host's topic", self._service.check, stopped)
+            wait_for("the host's topic", self._service.check_bus, stopped)
 
     def _open(self) -> None:
         """Read the host's guests and nodes. Raises HypervisorDown."""
@@ -64,23 +64,23 @@ class ComputeRole:
             self._driver.close()
         self._bus.close()
 
-    def reload(self) -> None:
+    def reload_settings(self) -> None:
         """None of the agent's own options can change while it runs."""
 
 
-def plan(conf: cfg.ConfigOpts) -> Plan:
+def read_plan(conf: cfg.ConfigOpts) -> Plan:
     """Raises Misconfigured if the agent holds credentials that it must not have."""
-    required(conf, "transport_url", "the URL of the cell's bus")
+    required_option(conf, "transport_url", "the URL of the cell's bus")
     for option in ("api_database.connection", "cell_database.connection", "api_transport_url", "secrets.keys"):
-        refuse(conf, option, _NOT_HERE)
-    upgrade_levels.settings(conf)
-    drivers.prepare(conf, opts.settings(conf).driver)
+        refuse_option(conf, option, _NOT_HERE)
+    upgrade_levels.read_settings(conf)
+    drivers.prepare_driver(conf, opts.read_settings(conf).driver)
     return Plan(make=lambda: ComputeRole(conf))
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """The entry point of the command."""
-    return process.main(AGENT_BINARY, argv, [opts.list_opts(), images_opts.list_opts(), upgrade_levels.list_opts()], plan)
+    return process.main(AGENT_BINARY, argv, [opts.list_opts(), images_opts.list_opts(), upgrade_levels.list_opts()], read_plan)
 
 
 if __name__ == "__main__":

@@ -84,7 +84,7 @@ class Reporter:
         self._thread.start()
         return self
 
-    def submit(self, reports: Sequence[tuple[Report, Answer | None]], *, at_once: bool = False) -> None:
+    def submit_reports(self, reports: Sequence[tuple[Report, Answer | None]], *, at_once: bool = False) -> None:
         """Send these soon. Each answer is called once, in the reporter's thread, and must not block.
 
         ``at_once``: do not wait for others to share the message.
@@ -98,7 +98,7 @@ class Reporter:
             if reports:
                 self._changed.notify_all()
 
-    def flush(self, host: str, timeout: float) -> bool:
+    def flush_reports(self, host: str, timeout: float) -> bool:
         """Wait up to ``timeout`` seconds until every report of ``host`` is answered; return whether all are.
 
         The rest is dropped: the host's agent has stopped, and its next start reports again what still matters.
@@ -122,10 +122,10 @@ class Reporter:
         self._send(failed, lambda reports: self._client.build_instances(self._context, reports))
 
     def _run(self) -> None:
-        while (group := self._next()) is not None:
+        while (group := self._next_reports()) is not None:
             self.send(group)
 
-    def _next(self) -> list[Pending] | None:
+    def _next_reports(self) -> list[Pending] | None:
         """Wait until a report is due, and return it together with all reports not sent before. None: stop."""
         with self._changed:
             while True:
@@ -134,10 +134,10 @@ class Reporter:
                 now = time.monotonic()
                 first = min((pending.due for pending in self._pending.values()), default=None)
                 if first is not None and first <= now:
-                    return self._group(now)
+                    return self._group_reports(now)
                 self._changed.wait(None if first is None else first - now)
 
-    def _group(self, now: float) -> list[Pending]:
+    def _group_reports(self, now: float) -> list[Pending]:
         """The reports of one message: at most one per instance, so that each verdict belongs to one report."""
         group: dict[str, Pending] = {}
         alone: Pending | None = None
@@ -163,25 +163,25 @@ class Reporter:
             if [verdict.instance_uuid for verdict in verdicts] != [pending.report.instance_uuid for pending in group]:
                 raise errors.Unsupported("The cell conductor's answer does not match the reports.")
         except Exception as error:  # noqa: BLE001 - after any error the reports must be repeated; the error is logged
-            self._postpone(group, error)
+            self._postpone_reports(group, error)
             return
         if self._complaints is not None:
             LOG.info("The cell conductor answers reports again.")
             self._complaints = None
         with self._changed:
             for pending in group:
-                self._remove(pending)
+                self._remove_pending(pending)
             self._changed.notify_all()
         for pending, verdict in zip(group, verdicts, strict=True):
-            _answer(pending, verdict)
+            _answer_pending(pending, verdict)
 
-    def _remove(self, pending: Pending) -> None:
+    def _remove_pending(self, pending: Pending) -> None:
         report = pending.report
         key = (report.host, report.instance_uuid, report.kind, report.attempt)
         if self._pending.get(key) is pending:  # otherwise it was submitted again meanwhile and waits for another answer
             del self._pending[key]
 
-    def _postpone(self, group: Sequence[Pending], error: Exception) -> None:
+    def _postpone_reports(self, group: Sequence[Pending], error: Exception) -> None:
         self._complaints = self._complaints or RateLimitedLog(LOG)
         text = f"{type(error).__name__}: {error}"
         message = "%d reports to the cell conductor were not answered and will be repeated: %s"
@@ -194,11 +194,11 @@ class Reporter:
                 if not isinstance(error, OUTAGE_ERRORS):
                     if len(group) == 1:
                         pending.refusals += 1
-                        pending.report = _reduced(pending.report, pending.refusals)
+                        pending.report = _reduce_text(pending.report, pending.refusals)
                     pending.alone = True
 
 
-def _reduced(report: Report, refusals: int) -> Report:
+def _reduce_text(report: Report, refusals: int) -> Report:
     """Replace the text of a failure that was refused repeatedly when sent alone by a fixed sentence."""
     if report.failure is None or refusals < REFUSALS_LIMIT:
         return report
@@ -207,7 +207,7 @@ def _reduced(report: Report, refusals: int) -> Report:
     return msgspec.structs.replace(report, failure=failure)
 
 
-def _answer(pending: Pending, verdict: Verdict) -> None:
+def _answer_pending(pending: Pending, verdict: Verdict) -> None:
     if pending.answer is None:
         return
     try:

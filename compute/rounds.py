@@ -47,7 +47,7 @@ class Round:
     begun: float = 0.0
     trouble: str = ""
 
-    def stuck(self, now: float) -> str:
+    def describe_stuck(self, now: float) -> str:
         """That it does not end; empty if it may still."""
         lasts = now - self.begun
         if not self.running or lasts <= max(health.BOARD.stuck, MIN_WEDGED_AFTER_S, WEDGED_AFTER_INTERVALS * self.interval):
@@ -76,7 +76,7 @@ class Rounds:
     """Calls ``beat`` in the ticking thread, and each round in a worker thread, never twice at once.
 
     The heartbeat must not wait for a hanging call, or a slow conductor would make the whole cell look down. So all work that waits
-    for an answer, and each call of the hypervisor, is a round. ``trouble`` names the rounds that hang. Most rounds begin after
+    for an answer, and each call of the hypervisor, is a round. ``find_trouble`` names the rounds that hang. Most rounds begin after
     ``first`` has succeeded; it is retried until the cell conductor answers.
 
     ``beat`` returns when it is next due (monotonic seconds). Nothing is called before something is due.
@@ -91,7 +91,7 @@ class Rounds:
         threads: AgentThreads,
         is_idle: Callable[[], bool] = lambda: False,
     ) -> None:
-        """``is_idle``: whether nothing changes here before ``wake`` is called."""
+        """``is_idle``: whether nothing changes here before ``wake_rounds`` is called."""
         self.name = f"rounds of host {host}"
         self._host = host
         self._first = first
@@ -104,44 +104,44 @@ class Rounds:
         self._tick_call: TickerCall | None = None
 
     def start(self) -> None:
-        self._threads.workers.post(self._wait_for_conductor)
-        self._tick_call = self._threads.ticker.add(self._tick)
-        health.BOARD.watch(self)
+        self._threads.workers.post_call(self._wait_for_conductor)
+        self._tick_call = self._threads.ticker.add_function(self._tick_rounds)
+        health.BOARD.watch_part(self)
 
     def begin_again(self) -> None:
         """Run only the rounds from the start until ``first`` has succeeded once more."""
         if self._ready:
             self._ready = False
-            self._threads.workers.post(self._wait_for_conductor)
+            self._threads.workers.post_call(self._wait_for_conductor)
 
-    def hurry(self, name: str) -> None:
+    def hurry_round(self, name: str) -> None:
         """Run this round soon; again if it is running. So many calls cost one run in ``HURRIED_PAUSE_S`` at most."""
         for one in self._rounds:
             if one.name == name:
                 one.due = min(one.due, max(time.monotonic(), one.begun + HURRIED_PAUSE_S))
-        self.wake()
+        self.wake_rounds()
 
-    def wake(self) -> None:
+    def wake_rounds(self) -> None:
         """Call ``beat`` now and what is due. Something has begun: the intervals are no longer those of an idle agent."""
         now = time.monotonic()
         for one in self._rounds:
             if one.idle_interval:
                 one.due = min(one.due, now + one.interval)
         if self._tick_call is not None:
-            self._threads.ticker.wake(self._tick_call)
+            self._threads.ticker.wake_call(self._tick_call)
 
-    def trouble(self) -> str:
+    def find_trouble(self) -> str:
         """The rounds that hang; empty if none does."""
         now = time.monotonic()
-        return "; ".join(text for one in self._rounds if (text := one.stuck(now)))
+        return "; ".join(text for one in self._rounds if (text := one.describe_stuck(now)))
 
     def stop(self) -> None:
-        health.BOARD.forget(self)
+        health.BOARD.forget_part(self)
         self._stopping.set()
         if self._tick_call is not None:
-            self._threads.ticker.remove(self._tick_call)
+            self._threads.ticker.remove_call(self._tick_call)
 
-    def _tick(self) -> float:
+    def _tick_rounds(self) -> float:
         """Begin what is due. Returns when something is due again."""
         try:
             following = self._beat()
@@ -149,17 +149,17 @@ class Rounds:
             now = time.monotonic()
             for one in self._rounds:
                 if (self._ready or one.from_start) and one.due <= now:
-                    self._begin(one, now)
+                    self._begin_round(one, now)
         return min([following, *(one.due for one in self._rounds if self._ready or one.from_start)])
 
-    def _begin(self, one: Round, now: float) -> None:
+    def _begin_round(self, one: Round, now: float) -> None:
         if one.running:
             one.due = now + RUNNING_RETRY_S
             return
         one.running = True
         interval = one.idle_interval if one.idle_interval and self._is_idle() else one.interval
         one.due, one.begun = now + interval * random.uniform(0.9, 1.1), now
-        self._threads.workers.post(self._run, one)
+        self._threads.workers.post_call(self._run, one)
 
     def _run(self, one: Round) -> None:
         try:
@@ -171,22 +171,22 @@ class Rounds:
             expected = text == one.trouble or self._stopping.is_set()  # a bus that is closed beside the agent is no trouble
             LOG.log(logging.DEBUG if expected else logging.WARNING, "%s of host %s: %s", one.name, self._host, text)
             one.trouble = text
-            self._retry(one)
+            self._retry_round(one)
         else:
             one.trouble = ""
         finally:
             one.running = False
 
-    def _retry(self, one: Round) -> None:
+    def _retry_round(self, one: Round) -> None:
         """It failed: do not wait for the interval of an idle agent."""
         if one.idle_interval and self._tick_call is not None:
             one.due = min(one.due, time.monotonic() + one.interval)
-            self._threads.ticker.wake(self._tick_call)
+            self._threads.ticker.wake_call(self._tick_call)
 
     def _wait_for_conductor(self) -> None:
         failures: list[BaseException] = []
 
-        def failed(error: BaseException) -> None:
+        def log_wait(error: BaseException) -> None:
             if not failures:
                 ours = isinstance(error, errors.SuperconductorError)
                 why = "waits for its cell conductor and retries" if ours else "cannot start yet and retries"
@@ -194,11 +194,11 @@ class Rounds:
             failures.append(error)
 
         try:
-            keep_trying(self._first, first=FIRST_RETRY_S, longest=LONGEST_RETRY_S, stopping=self._stopping, failed=failed)
+            keep_trying(self._first, first=FIRST_RETRY_S, longest=LONGEST_RETRY_S, stopping=self._stopping, failed=log_wait)
         except Exception as error:  # noqa: BLE001 - the first failure was logged, and the agent stops
             LOG.debug("Host %s stops before its cell conductor answered: %s", self._host, error)
             return
         LOG.info("The cell conductor of host %s answers", self._host)
         self._ready = True
         if self._tick_call is not None:
-            self._threads.ticker.wake(self._tick_call)
+            self._threads.ticker.wake_call(self._tick_call)

@@ -51,7 +51,7 @@ class StatsSender:
         if now >= self._full_at:
             self._taken.clear()
         unknown = self._unknown_guests()
-        for counted in self._tracker.stats(self._queued_builds()):
+        for counted in self._tracker.report_nodes(self._queued_builds()):
             attributes = {"unknown_guests": unknown[counted.node]} if unknown.get(counted.node) else {}
             stats = msgspec.structs.replace(counted, attributes=counted.attributes | attributes)
             if self._taken.get(stats.node) != stats:

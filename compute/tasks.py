@@ -36,11 +36,11 @@ class Tasks:
     def __init__(self, entries: Entries) -> None:
         self._entries = entries
 
-    def take(self, order: TaskOrder, *, restores: bool = False) -> Build | None:
+    def take_order(self, order: TaskOrder, *, restores: bool = False) -> Build | None:
         """Take the order; ask the cell now. None: do not ask now, or not at all. ``restores``: see above.
 
         A later task replaces one that no driver carries out: the cell has given that one up, or heard how it ended. If the guest is
-        not confirmed yet, ``confirmed`` says when to ask.
+        not confirmed yet, ``note_confirmed`` says when to ask.
         """
         with self._entries as entries:
             build = entries.get(order.instance_uuid)
@@ -69,12 +69,12 @@ class Tasks:
             if build.guest is not None:
                 build.guest = msgspec.structs.replace(build.guest, last_task=number)
 
-    def confirmed(self, build: Build) -> bool:
+    def note_confirmed(self, build: Build) -> bool:
         """The cell has confirmed the guest. True: a task waited for that; ask the cell now."""
         with self._entries as entries:
-            return build.work is not None and not entries.stopping and entries.move(build, Phase.RUNNING, Phase.ASKING)
+            return build.work is not None and not entries.stopping and entries.move_build(build, Phase.RUNNING, Phase.ASKING)
 
-    def granted(self, build: Build, number: int, secrets: BootSecrets | None = None) -> bool:
+    def note_granted(self, build: Build, number: int, secrets: BootSecrets | None = None) -> bool:
         """The cell lets the agent carry out this task. False: the guest is deleted meanwhile, or the agent stops.
 
         ``secrets``: those that came with the grant, for a rebuild.
@@ -84,27 +84,27 @@ class Tasks:
             if work is None or not self._is_at(build, Phase.ASKING, number):
                 return False
             if entries.stopping:
-                _end(build)
+                _end_task(build)
                 return False
             work.secrets = secrets
             build.phase = Phase.GRANTED
             return True
 
-    def refused(self, build: Build, number: int) -> bool:
+    def note_refused(self, build: Build, number: int) -> bool:
         """The cell refused the task: it is not in force any more. False: the entry has left ASKING."""
         with self._entries:
             if not self._is_at(build, Phase.ASKING, number):
                 return False
-            _end(build)
+            _end_task(build)
             return True
 
-    def postponed(self, build: Build, number: int, resume_at: float) -> bool:
+    def note_postponed(self, build: Build, number: int, resume_at: float) -> bool:
         """The cell cannot decide about the task yet: ask again at ``resume_at``. False: the entry has left ASKING, or is let go."""
         with self._entries as entries:
             if not self._is_at(build, Phase.ASKING, number):
                 return False
             if entries.stopping:
-                _end(build)
+                _end_task(build)
                 return False
             build.phase, build.resume_at = Phase.RETRYING, resume_at
             return True
@@ -112,9 +112,9 @@ class Tasks:
     def start(self, build: Build) -> Work | None:
         """A thread carries out the task. None: it was dropped meanwhile."""
         with self._entries as entries:
-            return build.work if entries.move(build, Phase.GRANTED, Phase.WORKING) else None
+            return build.work if entries.move_build(build, Phase.GRANTED, Phase.WORKING) else None
 
-    def worked(
+    def end_work(
         self, build: Build, work: Work, failure: Failure | None, retry_at: Callable[[int], float], *, again: bool = False
     ) -> bool:
         """The driver returned. True: report what the entry owes. False: a delete came meanwhile; destroy the guest now.
@@ -134,13 +134,13 @@ class Tasks:
                 build.phase = Phase.RETRYING
                 build.resume_at = retry_at(work.tries)
             elif work.restores:
-                _end(build)
+                _end_task(build)
             else:
                 work.failure = failure
                 build.phase = Phase.FINISHING
             return True
 
-    def resumed(self, now: float) -> list[Build]:
+    def take_resumed(self, now: float) -> list[Build]:
         """The tasks whose pause is over at ``now``; ask the cell about them again. Each is returned once."""
         with self._entries as entries:
             if entries.trouble:
@@ -150,20 +150,20 @@ class Tasks:
                 build.phase = Phase.ASKING
             return due
 
-    def answered(self, build: Build, number: int) -> None:
+    def note_answered(self, build: Build, number: int) -> None:
         """The cell has heard how the task ended: whatever its answer, the task is over here."""
         with self._entries:
             if self._is_at(build, Phase.FINISHING, number):
-                _end(build)
+                _end_task(build)
 
     def stop(self) -> None:
         """The agent stops: drop the tasks that no thread carries out. The next start gets their orders again."""
         with self._entries as entries:
             for build in entries:
                 if build.phase in (Phase.GRANTED, Phase.RETRYING):
-                    _end(build)
+                    _end_task(build)
 
-    def report(self, build: Build) -> Report | None:
+    def report_of(self, build: Build) -> Report | None:
         """The report that the entry owes in its phase, in the name of this start of the agent; None if it owes none."""
         with self._entries as entries:
             work = build.work
@@ -172,17 +172,17 @@ class Tasks:
             kind = ReportKind.BEGIN
             if build.phase is Phase.FINISHING:
                 kind = ReportKind.DONE if work.failure is None else ReportKind.TASK_FAILED
-            report = entries.report(kind, build)
+            report = entries.make_report(kind, build)
             about = {"builder": entries.builder, "failure": work.failure, "task": work.order.number, "restores": work.restores}
             about["wants_secrets"] = kind is ReportKind.BEGIN and work.order.kind.has_secrets
             return msgspec.structs.replace(report, **about, stored=work.stored if kind is ReportKind.DONE else None)
 
     def _is_at(self, build: Build, phase: Phase, number: int) -> bool:
         """Whether the entry is in this phase of this task. The caller holds the lock."""
-        return self._entries.at(build, phase) and build.work is not None and build.work.order.number == number
+        return self._entries.is_at(build, phase) and build.work is not None and build.work.order.number == number
 
 
-def _end(build: Build) -> None:
+def _end_task(build: Build) -> None:
     build.phase = Phase.RUNNING
     build.work = None
 

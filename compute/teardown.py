@@ -24,10 +24,10 @@ class Ends:
             build = entries.get(uuid)
             if build is None:
                 build = Build(uuid=uuid, fence=fence, attempt=attempt, builder=entries.builder, phase=Phase.RUNNING)
-                entries.enter(build)
+                entries.enter_build(build)
             elif (build.fence, build.attempt) > (fence or build.fence, attempt):
                 return None
-            entries.bar(uuid, fence or build.fence or ANY_FENCE, attempt)
+            entries.bar_attempt(uuid, fence or build.fence or ANY_FENCE, attempt)
             build.delete_attempt = attempt
             build.cancel.set()
             if build.phase in (Phase.SPAWNING, Phase.WORKING, Phase.DESTROYING):
@@ -41,34 +41,34 @@ class Ends:
             if uuid in entries:
                 return None
             build = Build(uuid=uuid, fence=fence, attempt=attempt, builder=builder, phase=Phase.DESTROYING)
-            build.failure = failures.restarted(entries.clock())
-            return entries.enter(build)
+            build.failure = failures.agent_restarted(entries.clock())
+            return entries.enter_build(build)
 
-    def destroyed(self, build: Build) -> Report | None:
+    def report_destroyed(self, build: Build) -> Report | None:
         """Nothing is left of the guest: release its claim, and return the report that is due: ``gone``, ``failed`` or None.
 
         If it waits for a shared service, it keeps its claim and no report is due.
         """
         with self._entries as entries:
-            if not entries.at(build, Phase.DESTROYING):
+            if not entries.is_at(build, Phase.DESTROYING):
                 return None
             if build.delete_attempt is not None:
-                entries.forget(build)
-                return entries.report(ReportKind.GONE, build, attempt=build.delete_attempt)
+                entries.forget_build(build)
+                return entries.make_report(ReportKind.GONE, build, attempt=build.delete_attempt)
             if build.abandoned:
-                entries.forget(build)
+                entries.forget_build(build)
                 return None
             if build.outage:
                 build.outage = False
-                build.failure = entries.refusal()
+                build.failure = entries.refusal_to_begin()
                 if build.failure is None:
                     build.phase = Phase.WAITING
                     return None
-            entries.tracker.release(build.uuid)
+            entries.tracker.release_resources(build.uuid)
             if build.failure is not None:
                 build.phase = Phase.FAILED
-                return entries.report(ReportKind.FAILED, build)
-            entries.forget(build)
+                return entries.make_report(ReportKind.FAILED, build)
+            entries.forget_build(build)
             return None
 
     def not_destroyed(self, build: Build) -> None:
@@ -76,7 +76,7 @@ class Ends:
         with self._entries:
             build.stuck = True
 
-    def stuck(self) -> list[Build]:
+    def take_stuck(self) -> list[Build]:
         """The entries whose destroy must be retried, once the hypervisor can be used. Each is returned once."""
         with self._entries as entries:
             if entries.trouble:
@@ -86,8 +86,8 @@ class Ends:
                 build.stuck = False
             return stuck
 
-    def settled(self, build: Build) -> None:
+    def note_settled(self, build: Build) -> None:
         """``failed`` was answered: whatever the answer, this attempt has ended here."""
         with self._entries as entries:
-            if entries.at(build, Phase.FAILED):
-                entries.forget(build)
+            if entries.is_at(build, Phase.FAILED):
+                entries.forget_build(build)

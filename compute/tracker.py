@@ -36,16 +36,16 @@ class NodeUsage:
     disk_gb: int = 0
     resources: dict[str, int] = field(default_factory=dict)
 
-    def add(self, takes: Amounts, sign: int = 1) -> None:
+    def add_claim(self, takes: Amounts, sign: int = 1) -> None:
         """Add one claim, or with ``sign`` -1 subtract one."""
         self.claims += sign
         self.vcpus += sign * takes.vcpus
         self.memory_mb += sign * takes.memory_mb
         self.disk_gb += sign * takes.disk_gb
         for name, amount in takes.resources.items():
-            left = self.resources.get(name, 0) + sign * amount
-            if left:
-                self.resources[name] = left
+            remaining = self.resources.get(name, 0) + sign * amount
+            if remaining:
+                self.resources[name] = remaining
             else:
                 self.resources.pop(name, None)
 
@@ -75,12 +75,12 @@ class ResourceTracker:
         self._failed = 0.0
         self._failed_at = 0.0
 
-    def offer(self, nodes: Sequence[ComputeNode]) -> None:
+    def set_nodes(self, nodes: Sequence[ComputeNode]) -> None:
         """The host's nodes now. Claims stay, also on a node that has less or is gone."""
         with self._lock:
             self._nodes = {node.node: node for node in nodes}
 
-    def claim(self, guest: Guest, limits: HostCapacity | None = None) -> str | None:
+    def claim_resources(self, guest: Guest, limits: HostCapacity | None = None) -> str | None:
         """Take the guest's resources. If they are refused, take nothing and return the reason as one sentence."""
         with self._lock:
             node = self._nodes.get(guest.node)
@@ -88,20 +88,20 @@ class ResourceTracker:
                 return f"This host has no node {guest.node!r}."
             claim = _claim_of(guest, spawned=False)
             used = self._used[guest.node]
-            refusal = _refusal(claim.takes, used, _with_guests(node, used.claims + 1).capacity, limits)
+            refusal = _refusal_text(claim.takes, used, _with_guests(node, used.claims + 1).total_capacity, limits)
             if refusal is None:
-                self._replace(guest.uuid, claim)
+                self._replace_claim(guest.uuid, claim)
             return refusal
 
-    def hold(self, guest: Guest) -> None:
+    def hold_resources(self, guest: Guest) -> None:
         """Count a running guest. It is always recorded, even if the node is then over-committed."""
         with self._lock:
-            self._replace(guest.uuid, _claim_of(guest, spawned=True))
+            self._replace_claim(guest.uuid, _claim_of(guest, spawned=True))
 
-    def release(self, uuid: str) -> None:
+    def release_resources(self, uuid: str) -> None:
         """Release the resources of this uuid, if any."""
         with self._lock:
-            self._replace(uuid, None)
+            self._replace_claim(uuid, None)
 
     def build_failed(self) -> None:
         """Remember that a spawn failed by this host's fault."""
@@ -116,7 +116,7 @@ class ResourceTracker:
         with self._lock:
             return self._failed_by(self._clock()) >= 0.5  # less is rounded to none
 
-    def stats(self, queued_builds: int) -> list[ComputeNode]:
+    def report_nodes(self, queued_builds: int) -> list[ComputeNode]:
         """The nodes as reported to the scheduler. Usage counts running guests only; the claims count builds under way.
 
         Failed builds are rounded to whole numbers, so that their decay alone is not a change every few seconds.
@@ -132,20 +132,20 @@ class ResourceTracker:
             vcpus_used=used.vcpus,
             memory_mb_used=used.memory_mb,
             disk_gb_used=used.disk_gb,
-            resources_used=dict(sorted(numa.without(used.resources).items())),
+            resources_used=dict(sorted(numa.without_nodes(used.resources).items())),
             running_vms=used.claims,
             queued_builds=queued_builds,
             failed_builds=failed_builds,
         )
 
-    def _replace(self, uuid: str, claim: NodeClaim | None) -> None:
+    def _replace_claim(self, uuid: str, claim: NodeClaim | None) -> None:
         """Set the claim of this uuid; None removes it."""
         before = self._claims.pop(uuid, None)
         for one, sign in ((before, -1), (claim, 1)):
             if one is not None:
-                self._used[one.node].add(one.takes, sign)
+                self._used[one.node].add_claim(one.takes, sign)
                 if one.spawned:
-                    self._spawned[one.node].add(one.takes, sign)
+                    self._spawned[one.node].add_claim(one.takes, sign)
         if claim is not None:
             self._claims[uuid] = claim
 
@@ -160,15 +160,15 @@ def _with_guests(node: ComputeNode, guests: int) -> ComputeNode:
     return msgspec.structs.replace(node, reserved_memory_mb=node.reserved_memory_mb + guests * node.guest_overhead_mb)
 
 
-def _refusal(wanted: Amounts, used: NodeUsage, offered: HostCapacity, limits: HostCapacity | None) -> str | None:
+def _refusal_text(wanted_amounts: Amounts, used: NodeUsage, offered: HostCapacity, limits: HostCapacity | None) -> str | None:
     """Why a guest does not fit, with every resource that is short. A resource that the guest does not use is never short."""
     limits = limits or offered
     rows: list[tuple[str, int, int, float]] = [
-        ("vCPUs", used.vcpus, wanted.vcpus, min(offered.vcpus, limits.vcpus)),
-        ("MiB of memory", used.memory_mb, wanted.memory_mb, min(offered.memory_mb, limits.memory_mb)),
-        ("GiB of disk", used.disk_gb, wanted.disk_gb, min(offered.disk_gb, limits.disk_gb)),
+        ("vCPUs", used.vcpus, wanted_amounts.vcpus, min(offered.vcpus, limits.vcpus)),
+        ("MiB of memory", used.memory_mb, wanted_amounts.memory_mb, min(offered.memory_mb, limits.memory_mb)),
+        ("GiB of disk", used.disk_gb, wanted_amounts.disk_gb, min(offered.disk_gb, limits.disk_gb)),
     ]
-    for name, want in wanted.resources.items():
+    for name, want in wanted_amounts.resources.items():
         most = offered.resources.get(name, 0)
         rows.append((name, _used_of(name, used), want, min(most, limits.resources.get(name, most))))
     short = [f"{name} ({have:g} used + {want:g} > {most:g})" for name, have, want, most in rows if want and have + want > most]
@@ -180,10 +180,10 @@ def _used_of(name: str, used: NodeUsage) -> int:
     node = numa.node_of_class(name)
     if node is None:
         return used.resources.get(name, 0)
-    what = numa.class_names(node).index(name)
-    tied = sum(used.resources.get(numa.class_names(each)[what], 0) for each in range(numa.HOST_NODES_LIMIT))
-    return used.resources.get(name, 0) + max((used.vcpus, used.memory_mb)[what] - tied, 0)
+    resource_index = numa.class_names(node).index(name)
+    tied = sum(used.resources.get(numa.class_names(number)[resource_index], 0) for number in range(numa.HOST_NODES_LIMIT))
+    return used.resources.get(name, 0) + max((used.vcpus, used.memory_mb)[resource_index] - tied, 0)
 
 
 def _claim_of(guest: Guest, *, spawned: bool) -> NodeClaim:
-    return NodeClaim(node=guest.node, takes=guest.takes, spawned=spawned)
+    return NodeClaim(node=guest.node, takes=guest.taken_amounts, spawned=spawned)

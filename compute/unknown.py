@@ -8,7 +8,7 @@ from compute.driver import ComputeDriver, Guest
 from compute.guests import Guests
 from objects import errors
 from objects.context import RequestContext
-from objects.text import clean
+from objects.text import clean_text
 from objects.unknown_guest import REASON_SIZE, REPORTED_LIMIT, UnknownGuest
 from rpc.cell_conductor import CellConductorClient
 
@@ -33,23 +33,23 @@ class UnknownGuestsSender:
 
     def send(self) -> None:
         """Send the list if due. Raises the errors of the call and of the driver; the next call then sends the same again."""
-        unaccounted = self._guests.unaccounted()[:REPORTED_LIMIT]
+        unaccounted = self._guests.list_unaccounted()[:REPORTED_LIMIT]
         now_here = {guest.uuid: guest for guest in self._driver.guests()} if unaccounted else {}
-        found = tuple(_unknown_guest(now_here.get(guest.uuid, guest), reason) for guest, reason in unaccounted)
+        unknown_guests = tuple(_unknown_guest(now_here.get(guest.uuid, guest), reason) for guest, reason in unaccounted)
         now = time.monotonic()
-        if found == self._sent and (not found or now < self._full_at):
+        if unknown_guests == self._sent and (not unknown_guests or now < self._full_at):
             return
         try:
-            self._client.unknown_guests(self._context, self._guests.host, found)
+            self._client.unknown_guests(self._context, self._guests.host, unknown_guests)
         except errors.Unsupported:
             """A conductor of an older release keeps no such list: the agent's log has it."""
-        self._sent, self._full_at = found, now + self._full_interval
+        self._sent, self._full_at = unknown_guests, now + self._full_interval
 
 
 def _unknown_guest(guest: Guest, reason: str) -> UnknownGuest:
     return UnknownGuest(
         uuid=guest.uuid,
-        name=clean(guest.name, REASON_SIZE),
+        name=clean_text(guest.name, REASON_SIZE),
         node=guest.node,
         fence=guest.fence,
         attempt=guest.attempt,
@@ -57,7 +57,7 @@ def _unknown_guest(guest: Guest, reason: str) -> UnknownGuest:
         vcpus=guest.vcpus,
         memory_mb=guest.memory_mb,
         disk_gb=guest.disk_gb,
-        reason=clean(reason, REASON_SIZE),
+        reason=clean_text(reason, REASON_SIZE),
         batch_id=guest.batch_id,
         image_id=guest.image_id,
         resources=guest.resources,

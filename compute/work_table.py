@@ -80,50 +80,50 @@ class Entries:
         """Whether anything but confirmed guests is here."""
         return any(build.phase is not Phase.RUNNING for build in self)
 
-    def refusal(self) -> Failure | None:
+    def refusal_to_begin(self) -> Failure | None:
         """Why no build may begin now; None if one may."""
         if self.stopping:
-            return failures.stopping(self.clock())
+            return failures.agent_stopping(self.clock())
         return failures.hypervisor_down(self.trouble, self.clock()) if self.trouble else None
 
     def get(self, uuid: str) -> Build | None:
         """The entry of this uuid, if there is one."""
         return self._builds.get(uuid)
 
-    def enter(self, build: Build) -> Build:
+    def enter_build(self, build: Build) -> Build:
         """Add a new entry; its attempt cannot begin again."""
         self._builds[build.uuid] = build
-        self.bar(build.uuid, build.fence, build.attempt)
+        self.bar_attempt(build.uuid, build.fence, build.attempt)
         return build
 
-    def at(self, build: Build, *phases: Phase) -> bool:
+    def is_at(self, build: Build, *phases: Phase) -> bool:
         """Whether the build is still the entry of its uuid, and in one of these phases."""
         return build.phase in phases and self._builds.get(build.uuid) is build
 
-    def move(self, build: Build, before: Phase, after: Phase) -> bool:
+    def move_build(self, build: Build, before: Phase, after: Phase) -> bool:
         """Move the build from one phase to another. Returns False, without a change, if it is not in the first one."""
-        if not self.at(build, before):
+        if not self.is_at(build, before):
             return False
         build.phase = after
         return True
 
-    def forget(self, build: Build) -> None:
+    def forget_build(self, build: Build) -> None:
         """Release its claim and end the entry: its uuid is free again."""
-        self.tracker.release(build.uuid)
+        self.tracker.release_resources(build.uuid)
         del self._builds[build.uuid]
 
-    def bar(self, uuid: str, fence: int, attempt: int) -> None:
+    def bar_attempt(self, uuid: str, fence: int, attempt: int) -> None:
         """Refuse orders of this attempt and of earlier ones, even after the entry has ended."""
         self._barred[uuid] = max((fence, attempt), self._barred.get(uuid, (0, 0)))
         self._barred.move_to_end(uuid)
         if len(self._barred) > BARRED_LIMIT:
             self._barred.popitem(last=False)
 
-    def bars(self, uuid: str, fence: int, attempt: int) -> bool:
+    def is_barred(self, uuid: str, fence: int, attempt: int) -> bool:
         """Whether an order of this attempt comes too late."""
         return (fence, attempt) <= self._barred.get(uuid, (0, 0))
 
-    def report(self, kind: ReportKind, build: Build, *, attempt: int | None = None) -> Report:
+    def make_report(self, kind: ReportKind, build: Build, *, attempt: int | None = None) -> Report:
         """A report of ``kind`` on this build. ``attempt`` None: the build's own."""
         last_task = build.guest.last_task if build.guest is not None and kind is ReportKind.ACTIVE else 0
         return Report(

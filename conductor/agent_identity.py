@@ -29,13 +29,15 @@ LOG = logging.getLogger(__name__)
 ADVICE = "'superconductor host user HOST' shows how to give a host a user"
 
 
-class Border:
+class IdentityCheck:
     """The endpoint of topic ``cell-conductor``: checks the sender, then calls the conductor.
 
     A host's broker user may speak for that host only. Other users may speak for any host, unless agents must have their own users.
     """
 
-    def __init__(self, conductor: CellConductor, users: AgentUsers, who: Callable[[], MessageSender] = sender.current) -> None:
+    def __init__(
+        self, conductor: CellConductor, users: AgentUsers, who: Callable[[], MessageSender] = sender.current_sender
+    ) -> None:
         """``who``: returns the sender of the current message."""
         self._conductor = conductor
         self._users = users
@@ -44,70 +46,70 @@ class Border:
 
     def report(self, context: RequestContext, reports: Sequence[Report]) -> list[Verdict]:
         """See ``CellConductor.report``. Like every method here, raises Forbidden if a report is about another host."""
-        self._admit("report", (report.host for report in reports))
+        self._admit_sender("report", (report.host for report in reports))
         return self._conductor.report(context, reports)
 
     def build_instances(self, context: RequestContext, reports: Sequence[Report]) -> list[Verdict]:
         """See ``CellConductor.build_instances``."""
-        self._admit("build_instances", (report.host for report in reports))
+        self._admit_sender("build_instances", (report.host for report in reports))
         return self._conductor.build_instances(context, reports)
 
     def holdings(self, context: RequestContext, host: str) -> list[Holding]:
         """See ``CellConductor.holdings``. A sender that is not identified gets digests instead of builders."""
-        is_known = self._admit("holdings", [host])
-        found = self._conductor.holdings(context, host)
-        return found if is_known else [_without_builder(holding) for holding in found]
+        is_known = self._admit_sender("holdings", [host])
+        holdings = self._conductor.holdings(context, host)
+        return holdings if is_known else [_without_builder(holding) for holding in holdings]
 
     def update_resource_stats(self, context: RequestContext, node: ComputeNode) -> None:
         """See ``CellConductor.update_resource_stats``."""
-        self._admit("update_resource_stats", [node.host])
+        self._admit_sender("update_resource_stats", [node.host])
         self._conductor.update_resource_stats(context, node)
 
     def report_state(self, context: RequestContext, host: str, binary: str, version: int, stopping: bool = False) -> None:
         """See ``CellConductor.report_state``."""
-        self._admit("report_state", [host])
+        self._admit_sender("report_state", [host])
         self._conductor.report_state(context, host, binary, version, stopping)
 
     def report_states(
         self, context: RequestContext, hosts: Sequence[str], binary: str, version: int, stopping: bool = False
     ) -> None:
         """See ``CellConductor.report_states``."""
-        self._admit("report_states", hosts)
+        self._admit_sender("report_states", hosts)
         self._conductor.report_states(context, hosts, binary, version, stopping)
 
     def introduce(self, context: RequestContext, host: str, binary: str, about: About, uptime: float) -> None:
         """See ``CellConductor.introduce``. Also records whether the broker identifies the host."""
-        is_known = self._admit("introduce", [host])
+        is_known = self._admit_sender("introduce", [host])
         self._conductor.introduce(context, host, binary, about, uptime, identified=is_known)
 
     def unknown_guests(self, context: RequestContext, host: str, guests: Sequence[UnknownGuest]) -> None:
         """See ``CellConductor.unknown_guests``."""
-        self._admit("unknown_guests", [host])
+        self._admit_sender("unknown_guests", [host])
         self._conductor.unknown_guests(context, host, guests)
 
-    def _admit(self, method: str, hosts: Iterable[str]) -> bool:
+    def _admit_sender(self, method: str, hosts: Iterable[str]) -> bool:
         """Return whether the sender is identified as the host it speaks for. Raises Forbidden."""
         who = self._sender()
         if who.is_local:
             return True
-        own = agents.host_of(who.user, self._users.prefix)
-        if own is None:
+        own_host = agents.host_of(who.user, self._users.prefix)
+        if own_host is None:
             if self._users.required:
-                self._refuse(method, "no user of a host", _unidentified(who.user, self._users.prefix))
+                self._refuse_sender(method, "no user of a host", _unidentified_reason(who.user, self._users.prefix))
             return False
-        if foreign := {host for host in hosts if host != own}:
-            named = text.clean(", ".join(sorted(map(str, foreign))), 100)
-            fault = f"broker user {who.user!r} reports for host {named}: it may report for {own!r} only; {ADVICE}"
-            self._refuse(method, "another host", fault)
+        if foreign := {host for host in hosts if host != own_host}:
+            named = text.clean_text(", ".join(sorted(map(str, foreign))), 100)
+            fault = f"broker user {who.user!r} reports for host {named}: it may report for {own_host!r} only; {ADVICE}"
+            self._refuse_sender(method, "another host", fault)
         return True
 
-    def _refuse(self, method: str, reason: str, fault: str) -> None:
+    def _refuse_sender(self, method: str, reason: str, fault: str) -> None:
         metrics.AGENTS_REFUSED.labels(method, reason).inc()
         self._complaints(fault, logging.WARNING, "%s is refused: %s", method, fault)
         raise errors.Forbidden(f"{method}: {fault}")
 
 
-def _unidentified(user: str | None, prefix: str) -> str:
+def _unidentified_reason(user: str | None, prefix: str) -> str:
     """Why a sender without a host's broker user is refused, and what to do."""
     if user is None:
         start = "the message names no broker user: upgrade its sender, and have it log in as"
@@ -119,4 +121,4 @@ def _unidentified(user: str | None, prefix: str) -> str:
 def _without_builder(holding: Holding) -> Holding:
     if holding.builder is None:
         return holding
-    return msgspec.structs.replace(holding, builder=builder_digest.digest(holding.builder, holding.instance_uuid))
+    return msgspec.structs.replace(holding, builder=builder_digest.builder_digest(holding.builder, holding.instance_uuid))

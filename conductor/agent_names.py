@@ -42,8 +42,8 @@ def checked_about(about: About, uptime: float) -> About:
     """A process's description, cleaned to fit its columns. Raises errors.Invalid for a pid or uptime that cannot be."""
     if not 0 <= about.pid <= INT32_MAX or not math.isfinite(uptime):
         raise errors.Invalid(f"pid {about.pid}, uptime {uptime}: are not numbers that a process has")
-    release, messages = text.clean(about.release, RELEASE_LENGTH), text.clean(about.messages, MESSAGES_LENGTH)
-    machine = text.clean(about.machine, text.NAME_LENGTH)
+    release, messages = text.clean_text(about.release, RELEASE_LENGTH), text.clean_text(about.messages, MESSAGES_LENGTH)
+    machine = text.clean_text(about.machine, text.NAME_LENGTH)
     return msgspec.structs.replace(about, release=release, messages=messages, machine=machine)
 
 

@@ -14,14 +14,14 @@ class BatchSecrets:
     def __init__(self, vault: Vault) -> None:
         self._vault = vault
 
-    def of(self, batch: leases.LeasedBatch) -> BootSecrets | None:
+    def secrets_of(self, batch: leases.LeasedBatch) -> BootSecrets | None:
         """The secrets of a leased batch; None if it has none.
 
         Raises errors.NotFound if they are no longer stored, errors.Misconfigured if no key opens them.
         """
         if not batch.spec.has_secrets:
             return None
-        if not self._vault.sealing:
+        if not self._vault.can_seal:
             raise errors.Misconfigured(
                 f"{OPTION}: no master key; it is needed to decrypt the secrets of a request and encrypt them for a cell."
             )

@@ -15,7 +15,7 @@ from conductor.agent_names import check_reports, check_service, checked_about, c
 from conductor.gathered_beats import GatheredBeats
 from conductor.mark_watch import MarkWatch
 from conductor.orders import OrderSender, ask_to_introduce, send_orders
-from conductor.quarantine import SetAside, reason_of
+from conductor.quarantine import Quarantine, reason_of
 from conductor.release import LOST, Release
 from db import secrets
 from db.cell import compute_nodes, instances, minimal_end, services, tasks, unknown_guests
@@ -38,9 +38,9 @@ from objects.text import checked_name
 from objects.unknown_guest import UnknownGuest
 from service import metrics
 from service.batching import GroupCommit
-from service.bisect import isolate
+from service.bisect import isolate_failures
 from service.pace import Pace
-from service.steps import step
+from service.steps import log_step
 from service.vault import Vault
 
 LOG = logging.getLogger(__name__)
@@ -65,7 +65,7 @@ class Settled:
     """
 
     outcomes: dict[str, Outcome] = dataclasses.field(default_factory=dict)
-    kept: dict[str, Kept] = dataclasses.field(default_factory=dict)
+    kept_secrets: dict[str, Kept] = dataclasses.field(default_factory=dict)
     faults: dict[str, errors.SuperconductorError] = dataclasses.field(default_factory=dict)
 
 
@@ -94,11 +94,11 @@ class CellConductor:
         self._database = database
         self._limits = limits
         self._sender = sender
-        self.aside = SetAside(database, "cell")
+        self.aside = Quarantine(database, "cell")
         self.marks = MarkWatch(database)
         self._release = Release(vault or Vault())
         self._settle: GroupCommit[Sequence[Report], Settled] = GroupCommit(self._write, window=REPORTS_WAIT_S, patient=False)
-        self._heartbeat: GroupCommit[Sequence[Beat], list[str]] = GroupCommit(self._heartbeats)
+        self._heartbeat: GroupCommit[Sequence[Beat], list[str]] = GroupCommit(self._write_heartbeats)
 
     def report(self, context: RequestContext, reports: Sequence[Report]) -> list[Verdict]:
         """Agents report accept, active or gone, and on tasks; the verdicts come in the same order.
@@ -107,20 +107,20 @@ class CellConductor:
         answer. It asks again for that one alone, until a conductor of the cell has the key or the deadline ends it.
         """
         check_reports(reports)
-        self.pace.hurry()
+        self.pace.hurry_for()
         settled = self._settle(reports)
-        verdicts = self._verdicts(reports, settled.outcomes)
+        verdicts = self._give_verdicts(reports, settled.outcomes)
         granted = [
             r.instance_uuid
             for r, v in zip(reports, verdicts, strict=True)
-            if v.accepted and (_asks(r) or (_begins(r) and r.instance_uuid in settled.kept))
+            if v.accepted and (_asks_secrets(r) or (_begins_with_secrets(r) and r.instance_uuid in settled.kept_secrets))
         ]
         if not granted:
             return verdicts
-        released = self._release.of(granted, settled.kept)
+        released = self._release.decrypt_secrets(granted, settled.kept_secrets)
         if released.lost:
             self._give_up([r for r in reports if r.instance_uuid in released.lost])
-        return [released.attached(verdict) for verdict in verdicts]
+        return [released.verdict_with_secrets(verdict) for verdict in verdicts]
 
     def build_instances(self, context: RequestContext, reports: Sequence[Report]) -> list[Verdict]:
         """Retry failed builds on their next alternate in this cell, in order, or end them as ERROR with the history of attempts.
@@ -128,16 +128,16 @@ class CellConductor:
         Raises errors.CellUnavailable while the rows may be those of a backup: the build may have ended well since, on another host.
         """
         check_reports(reports)
-        self.pace.hurry()
-        if closed := self.marks.look():
+        self.pace.hurry_for()
+        if closed := self.marks.read_mark():
             raise errors.CellUnavailable(closed)
         outcomes = self._settle(reports).outcomes
-        self.resend([uuid for uuid, outcome in outcomes.items() if _rescheduled(outcome)])
-        return self._verdicts(reports, outcomes)
+        self.resend_orders([uuid for uuid, outcome in outcomes.items() if _is_rescheduled(outcome)])
+        return self._give_verdicts(reports, outcomes)
 
     def holdings(self, context: RequestContext, host: str) -> list[Holding]:
         """The instances that this cell's records place on a host."""
-        return self._database.read(instances.holdings, checked_name("host", host))
+        return self._database.read(instances.list_holdings, checked_name("host", host))
 
     def report_state(self, context: RequestContext, host: str, binary: str, version: int, stopping: bool = False) -> None:
         """A heartbeat. Builds that a stopping host has not accepted move to their alternates at once."""
@@ -152,7 +152,7 @@ class CellConductor:
         machine = checked_machine(context)
         beats = [Beat(host=host, binary=binary, version=version, stopping=stopping, machine=machine) for host in hosts]
         if self._gathered is not None and not stopping:
-            self._gathered.add(beats)
+            self._gathered.add_beats(beats)
             return
         foreign = self._heartbeat(beats)
         ask_to_introduce(self._sender, foreign)
@@ -174,7 +174,7 @@ class CellConductor:
         beat = Beat(host=host, binary=binary, version=about.version, machine=checked_machine(context))
         if self._database.read(services.is_introduced, beat, about, uptime, identified=identified):
             return
-        admission = self._database.write(_introduce, beat, about, uptime, self._down_time, identified=identified)
+        admission = self._database.write(_introduce_agent, beat, about, uptime, self._down_time, identified=identified)
         if not admission.is_admitted:
             refusal = two_machines_text(host, admission.other or "", about.machine)
             LOG.log(logging.WARNING if admission.is_new else logging.DEBUG, "%s", refusal)
@@ -185,23 +185,23 @@ class CellConductor:
 
     def unknown_guests(self, context: RequestContext, host: str, guests: Sequence[UnknownGuest]) -> None:
         """An agent reports the guests it holds that have no record in this cell."""
-        self._database.write(unknown_guests.replace, checked_name("host", host), guests)
+        self._database.write(unknown_guests.replace_guests, checked_name("host", host), guests)
 
     def move_off(self, context: RequestContext, hosts: Sequence[str]) -> int:
         """Move builds that wait for these hosts, whose agents are stopping, to their next alternates. Return how many moved."""
-        rows = {found.uuid: found for found in self._database.read(instances.movable, hosts)}
-        if not rows or self.marks.look():
+        rows = {movable.uuid: movable for movable in self._database.read(instances.list_movable, hosts)}
+        if not rows or self.marks.read_mark():
             return 0
-        now = self._database.now()
+        now = self._database.current_time()
 
         def write(uuids: Sequence[str]) -> dict[str, Outcome]:
-            return self._database.write(instances.transition, uuids, lambda row: _stopping(row, rows[row.uuid], now), now)
+            return self._database.write(instances.transition_rows, uuids, lambda row: _host_stopping(row, rows[row.uuid], now), now)
 
         done = self.aside.run("stopping hosts", write, sorted(rows))
         outcomes = {uuid: outcome for result in done.results for uuid, outcome in result.items()}
-        measure(outcomes.values(), now)
-        moved = [uuid for uuid, outcome in outcomes.items() if _rescheduled(outcome)]
-        self.resend(moved)
+        measure_transitions(outcomes.values(), now)
+        moved = [uuid for uuid, outcome in outcomes.items() if _is_rescheduled(outcome)]
+        self.resend_orders(moved)
         return len(moved)
 
     def update_resource_stats(self, context: RequestContext, node: ComputeNode) -> None:
@@ -209,20 +209,21 @@ class CellConductor:
 
         Raises errors.Invalid for impossible numbers, errors.Conflict if newer ones of the node are stored.
         """
-        stats.check(node)
-        if self._database.write(compute_nodes.store, node, self._database.now(), self._limits) is None:
+        stats.check_stats(node)
+        if self._database.write(compute_nodes.store_node, node, self._database.current_time(), self._limits) is None:
             raise errors.Conflict(f"stats of host {node.host}, node {node.node} are ignored: newer ones are stored already")
 
-    def resend(self, uuids: Iterable[str]) -> None:
+    def resend_orders(self, uuids: Iterable[str]) -> None:
         """Send the current orders of these instances to the hosts in their rows."""
-        if wanted := list(uuids):
-            send_orders(self._sender, self._database.read(instances.orders, wanted).orders)  # the sweep handles unreadable rows
+        if instance_uuids := list(uuids):
+            # the sweep handles unreadable rows
+            send_orders(self._sender, self._database.read(instances.orders_of, instance_uuids).orders)
 
     # -- inside --------------------------------------------------------------------------------------------------------------
 
     def _give_up(self, reports: Sequence[Report]) -> None:
         """End builds whose secrets are lost: no host can build them. Instances that were deleted meanwhile do not change."""
-        now = self._database.now()
+        now = self._database.current_time()
         failure = Failure(kind=FailureClass.REQUEST, error="SecretsLost", message=LOST, at=now)
         self._settle([msgspec.structs.replace(r, kind=ReportKind.FAILED, failure=failure) for r in reports])
         for report in reports:
@@ -234,10 +235,10 @@ class CellConductor:
         If a report cannot be written, only its own caller gets an error.
         """
         results: list[Settled | Exception] = [Settled() for _ in groups]
-        left = [(index, report) for index, group in enumerate(groups) for report in group]
-        while left:
+        remaining = [(index, report) for index, group in enumerate(groups) for report in group]
+        while remaining:
             first: dict[str, tuple[int, Report]] = {}
-            for index, report in left:
+            for index, report in remaining:
                 first.setdefault(report.instance_uuid, (index, report))
             reports = {uuid: report for uuid, (_, report) in first.items()}
             settled = self._settle_each(reports)
@@ -247,86 +248,86 @@ class CellConductor:
                         results[index] = settled.faults[uuid]
                         continue
                     result.outcomes[uuid] = settled.outcomes[uuid]
-                    if uuid in settled.kept:
-                        result.kept[uuid] = settled.kept[uuid]
-            left = [(index, report) for index, report in left if first[report.instance_uuid][1] is not report]
+                    if uuid in settled.kept_secrets:
+                        result.kept_secrets[uuid] = settled.kept_secrets[uuid]
+            remaining = [(index, report) for index, report in remaining if first[report.instance_uuid][1] is not report]
         return results
 
     def _settle_each(self, reports: Mapping[str, Report]) -> Settled:
         """Write these reports, by instance UUID. A report that cannot be written is retried in a minimal form, if it has one."""
-        now = self._database.now()
+        now = self._database.current_time()
         settled = Settled()
-        closed = self.marks.look() if any(report.kind is ReportKind.BEGIN for report in reports.values()) else ""
+        closed = self.marks.read_mark() if any(report.kind is ReportKind.BEGIN for report in reports.values()) else ""
 
         def write(uuids: Sequence[str], form: Callable[[Report], Report] = lambda report: report) -> None:
-            outcomes, kept = self._database.write(transition, {uuid: form(reports[uuid]) for uuid in uuids}, now, closed)
+            outcomes, kept_secrets = self._database.write(apply_reports, {uuid: form(reports[uuid]) for uuid in uuids}, now, closed)
             settled.outcomes.update(outcomes)
-            settled.kept.update(kept)
+            settled.kept_secrets.update(kept_secrets)
 
-        faults = dict(isolate(write, list(reports)).failed)
+        faults = dict(isolate_failures(write, list(reports)).failed)
         if faults:
             failures = [uuid for uuid in faults if reports[uuid].kind is ReportKind.FAILED]
             ends = [uuid for uuid in faults if reports[uuid].kind is ReportKind.GONE]
-            again = dict(isolate(lambda some: write(some, lambda report: _without_text(report, now)), failures).failed)
-            again |= dict(isolate(lambda some: self._end_deletes(some, reports, settled), ends).failed)
+            again = dict(isolate_failures(lambda ending: write(ending, lambda report: _without_text(report, now)), failures).failed)
+            again |= dict(isolate_failures(lambda ending: self._end_deletes(ending, reports, settled), ends).failed)
             others = {u: e for u, e in faults.items() if reports[u].kind not in (ReportKind.FAILED, ReportKind.GONE)}
-            self.aside.failed(REPORTS, again | others)
-            settled.faults.update({uuid: _refusal(reports[uuid], error) for uuid, error in (again | others).items()})
+            self.aside.note_failed(REPORTS, again | others)
+            settled.faults.update({uuid: _report_refusal(reports[uuid], error) for uuid, error in (again | others).items()})
         if self.aside.holds_letters:
-            self.aside.succeeded(REPORTS, settled.outcomes)
-        measure(settled.outcomes.values(), now)
+            self.aside.note_succeeded(REPORTS, settled.outcomes)
+        measure_transitions(settled.outcomes.values(), now)
         return settled
 
     def _end_deletes(self, uuids: Sequence[str], reports: Mapping[str, Report], settled: Settled) -> None:
         """End deletes that were carried out and cannot be written in full."""
         for uuid in uuids:
             report = reports[uuid]
-            done = self._database.write(minimal_end.gone, uuid, report.host, report.attempt, self._database.now())
+            done = self._database.write(minimal_end.end_if_gone, uuid, report.host, report.attempt, self._database.current_time())
             settled.outcomes[uuid] = Refused(reason="its delete has ended" if done else "not being deleted there", done=done)
 
-    def _heartbeats(self, groups: Sequence[Sequence[Beat]]) -> list[list[str] | Exception]:
+    def _write_heartbeats(self, groups: Sequence[Sequence[Beat]]) -> list[list[str] | Exception]:
         """Returns for each group the hosts whose heartbeats came from machines that were not admitted."""
         foreign = self._database.write(
             services.admitted_heartbeats, list(dict.fromkeys(beat for beats in groups for beat in beats))
         )
         return [[beat.host for beat in beats if beat in foreign] for beats in groups]
 
-    def _verdicts(self, reports: Sequence[Report], outcomes: Mapping[str, Outcome]) -> list[Verdict]:
-        verdicts = [_verdict(report, outcomes[report.instance_uuid]) for report in reports]
+    def _give_verdicts(self, reports: Sequence[Report], outcomes: Mapping[str, Outcome]) -> list[Verdict]:
+        verdicts = [_make_verdict(report, outcomes[report.instance_uuid]) for report in reports]
         for report, verdict in zip(reports, verdicts, strict=True):
-            self._say(report, verdict, outcomes[report.instance_uuid])
+            self._log_report(report, verdict, outcomes[report.instance_uuid])
         return verdicts
 
-    def _say(self, report: Report, verdict: Verdict, outcome: Outcome) -> None:
+    def _log_report(self, report: Report, verdict: Verdict, outcome: Outcome) -> None:
         """Log the report and its verdict, and the fault if the build ended in ERROR."""
         row = outcome.row if isinstance(outcome, Change) else None
         about = (report.instance_uuid, request_of(row.batch_id) if row is not None else None)
-        what = report.kind if verdict.accepted else f"{report.kind} refused"
+        subject = report.kind if verdict.accepted else f"{report.kind} refused"
         why = verdict.reason if not verdict.accepted else report.failure.message if report.failure else ""
-        step(LOG, what, *about, cell=self._sender.name, host=report.host, attempt=report.attempt, note=why)
+        log_step(LOG, subject, *about, cell=self._sender.name, host=report.host, attempt=report.attempt, note=why)
         if row is not None and row.state is State.ERROR:
-            step(LOG, "error", *about, cell=self._sender.name, note=row.fault or "")
+            log_step(LOG, "error", *about, cell=self._sender.name, note=row.fault or "")
 
 
-def transition(
+def apply_reports(
     tx: CellTransaction, reports: Mapping[str, Report], now: float, closed: str = ""
 ) -> tuple[dict[str, Outcome], dict[str, Kept]]:
     """Apply these reports, by instance UUID. Returns the outcomes, and the stored secrets of what was granted.
 
     ``closed``: why no task may begin now; empty if one may.
     """
-    task_of = partial(tasks.of, tx)
-    outcomes = instances.carry_out(tx, reports, lambda row: decide(row, reports[row.uuid], now, task_of, closed), now)
+    task_of = partial(tasks.read_task, tx)
+    outcomes = instances.carry_out(tx, reports, lambda row: decide_report(row, reports[row.uuid], now, task_of, closed), now)
     _note_tasks(tx, reports, outcomes)
-    instances.tell(tx, outcomes.values(), now)
-    accepted = [uuid for uuid, report in reports.items() if report.wants_secrets and _verdict(report, outcomes[uuid]).accepted]
-    begun = [uuid for uuid in accepted if _begins(reports[uuid])]
-    kept = tasks.secrets_of(tx, begun) if begun else {}
-    granted = [uuid for uuid in accepted if _asks(reports[uuid])]
+    instances.append_changes(tx, outcomes.values(), now)
+    accepted = [uuid for uuid, report in reports.items() if report.wants_secrets and _make_verdict(report, outcomes[uuid]).accepted]
+    begun = [uuid for uuid in accepted if _begins_with_secrets(reports[uuid])]
+    kept_secrets = tasks.secrets_of(tx, begun) if begun else {}
+    granted = [uuid for uuid in accepted if _asks_secrets(reports[uuid])]
     if not granted:
-        return outcomes, kept
+        return outcomes, kept_secrets
     batches = {o.row.uuid: o.row.batch_id for o in outcomes.values() if isinstance(o, Change) and o.row.batch_id is not None}
-    return outcomes, kept | secrets.of_builds(tx, granted, batches)
+    return outcomes, kept_secrets | secrets.of_builds(tx, granted, batches)
 
 
 def _note_tasks(tx: CellTransaction, reports: Mapping[str, Report], outcomes: Mapping[str, Outcome]) -> None:
@@ -336,13 +337,13 @@ def _note_tasks(tx: CellTransaction, reports: Mapping[str, Report], outcomes: Ma
     }
     running = {uuid: reports[uuid].builder for uuid, row in changed.items() if row.task_state is TaskState.RUNNING}
     if running:
-        tasks.granted(tx, running)
+        tasks.record_granted(tx, running)
     done = [uuid for uuid, row in changed.items() if row.task_state is TaskState.DONE]
     if done:
-        tasks.connected(tx, done)
+        tasks.record_connected(tx, done)
     learned = {uuid for uuid, outcome in outcomes.items() if _has_learned(reports[uuid], outcome)}
     if over := (changed.keys() - running.keys()) | learned:
-        tasks.over(tx, over)
+        tasks.forget_tasks(tx, over)
 
 
 def _has_learned(report: Report, outcome: Outcome) -> bool:
@@ -351,7 +352,7 @@ def _has_learned(report: Report, outcome: Outcome) -> bool:
     return is_told and isinstance(outcome, Change) and outcome.row.task_number == report.last_task
 
 
-def decide(
+def decide_report(
     row: Instance, report: Report, now: float, task_of: Callable[[str], Task | None] = lambda uuid: None, closed: str = ""
 ) -> Outcome:
     """The transition a report asks for. ``task_of``: reads the task of an instance whose row is locked. ``closed``: as above."""
@@ -359,7 +360,7 @@ def decide(
         about = (row, report.host, report.fence, report.attempt, report.task)
         if report.kind is ReportKind.BEGIN:
             task = task_of(row.uuid)
-            begun = lifecycle.begin(*about, report.builder, task, restores=report.restores, makes_drive=report.wants_secrets)
+            begun = lifecycle.begin_task(*about, report.builder, task, restores=report.restores, makes_drive=report.wants_secrets)
             return Refused(reason=closed, later=True) if closed and (isinstance(begun, Change) or begun.done) else begun
         failed = report.kind is ReportKind.TASK_FAILED
         fault = report.failure.message if report.failure else "The host gave no reason."
@@ -369,37 +370,37 @@ def decide(
         reason = report.failure.message if report.failure else "The host gave no reason."
         return lifecycle.powered_off(row, *who, report.task, reason)
     if report.kind is ReportKind.ACCEPT:
-        return lifecycle.accept(row, report.host, report.fence, report.attempt, report.builder)
+        return lifecycle.accept_order(row, report.host, report.fence, report.attempt, report.builder)
     if report.kind is ReportKind.ACTIVE:
         who = (report.host, report.fence, report.attempt, report.builder)
         power = Power(report.power) if report.power in set(Power) else None
-        return lifecycle.active(row, *who, now, confirmed=report.confirmed, last_task=report.last_task, power=power)
+        return lifecycle.confirm_active(row, *who, now, confirmed=report.confirmed, last_task=report.last_task, power=power)
     if report.kind is ReportKind.GONE:
-        return lifecycle.gone(row, report.host, report.attempt, now)
+        return lifecycle.confirm_gone(row, report.host, report.attempt, now)
     failure = report.failure or Failure(kind=FailureClass.HOST, error="Unknown", message="The host gave no reason.", at=now)
     builder = report.builder
     if row.builder is not None and builder_digest.is_same(builder, row.builder, row.uuid):
         builder = row.builder  # the agent knows and reports only its digest
-    return lifecycle.failed(row, report.host, report.fence, report.attempt, builder, failure)
+    return lifecycle.fail_attempt(row, report.host, report.fence, report.attempt, builder, failure)
 
 
-def _asks(report: Report) -> bool:
+def _asks_secrets(report: Report) -> bool:
     """Whether it asks for secrets. An agent needs them only when it asks for permission to build, for the first time or again."""
     return report.wants_secrets and report.kind is ReportKind.ACCEPT
 
 
-def _begins(report: Report) -> bool:
+def _begins_with_secrets(report: Report) -> bool:
     """Whether it asks for the secrets of a task, if that has any."""
     return report.wants_secrets and report.kind is ReportKind.BEGIN
 
 
-def _introduce(
+def _introduce_agent(
     tx: CellTransaction, beat: Beat, about: About, uptime: float, down_time: float, *, identified: bool
 ) -> HostAdmission:
     admission = services.admit(tx, beat, Machine(id=beat.machine, name=about.machine), down_time)
     if admission.is_admitted:
-        services.introduce(tx, beat, about, uptime, identified=identified)
-        unknown_guests.forget(tx, beat.host)
+        services.introduce_service(tx, beat, about, uptime, identified=identified)
+        unknown_guests.forget_guests(tx, beat.host)
     return admission
 
 
@@ -410,16 +411,16 @@ def _without_text(report: Report, now: float) -> Report:
     return msgspec.structs.replace(report, failure=failure)
 
 
-def _refusal(report: Report, error: Exception) -> errors.SuperconductorError:
+def _report_refusal(report: Report, error: Exception) -> errors.SuperconductorError:
     return errors.Invalid(f"report {report.kind} of instance {report.instance_uuid} cannot be stored: {reason_of(error)}")
 
 
-def _stopping(row: Instance, read: DueRow, now: float) -> Outcome:
+def _host_stopping(row: Instance, read: DueRow, now: float) -> Outcome:
     failure = Failure(kind=FailureClass.STOPPING, error="HostStopping", message=f"Host {read.host} takes no more orders", at=now)
     return lifecycle.host_stopping(row, read.attempt, failure)
 
 
-def _verdict(report: Report, outcome: Outcome) -> Verdict:
+def _make_verdict(report: Report, outcome: Outcome) -> Verdict:
     if isinstance(outcome, Change):
         failed = report.kind is ReportKind.BEGIN and outcome.row.task_state is TaskState.FAILED
         reason = outcome.row.task_fault or "" if failed else ""
@@ -435,19 +436,19 @@ def _verdict(report: Report, outcome: Outcome) -> Verdict:
     )
 
 
-def _rescheduled(outcome: Outcome) -> bool:
+def _is_rescheduled(outcome: Outcome) -> bool:
     return isinstance(outcome, Change) and outcome.row.state is State.SCHEDULED
 
 
-def measure(outcomes: Iterable[Outcome], now: float) -> None:
+def measure_transitions(outcomes: Iterable[Outcome], now: float) -> None:
     """Measure transitions of builds made at ``now``: durations of steps, retries on other hosts, and ended builds."""
     for outcome in outcomes:
         if isinstance(outcome, Change):
             with contextlib.suppress(TypeError):  # SQLite allows non-numbers in a column of times
-                _count(outcome.row, now)
+                _count_transition(outcome.row, now)
 
 
-def _count(row: Instance, now: float) -> None:
+def _count_transition(row: Instance, now: float) -> None:
     match row.state:
         case _ if row.task_number:  # tasks change the row, and are no builds
             return

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from cells.registry import CellRegistry
-from conductor.quarantine import SetAside
+from conductor.quarantine import Quarantine
 from conductor.restored import RestoreWatch
 from conductor.signals import NoSignals, WorkSignals
 from db.api.claims.claims import Ledger
@@ -24,7 +24,7 @@ class ConductorContext:
         vault: Vault | None = None,
         images: FolderStore | None = None,
         signals: WorkSignals | None = None,
-        aside: SetAside | None = None,
+        aside: Quarantine | None = None,
     ) -> None:
         """``restored``: knows which incarnation of the API database was compared with the cells; None: any counts as compared.
 
@@ -37,7 +37,7 @@ class ConductorContext:
         self.vault = vault or Vault()
         self.images = images
         self.signals: WorkSignals = signals or NoSignals()
-        self.aside = aside or SetAside(ledger.database, "api")
+        self.aside = aside or Quarantine(ledger.database, "api")
 
     @property
     def known(self) -> Known | None:

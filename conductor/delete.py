@@ -10,7 +10,7 @@ from functools import partial
 from cells.cell import Cell
 from cells.registry import CellRegistry
 from conductor.orders import send_deletes
-from conductor.quarantine import SetAside
+from conductor.quarantine import Quarantine
 from db.api.queue.due import SweepsDue
 from db.api.servers import mappings
 from db.cell import instances
@@ -19,7 +19,7 @@ from objects import errors
 from objects.context import RequestContext
 from objects.instance import Server, State
 from service.rate_limited_log import RateLimitedLog
-from service.steps import step
+from service.steps import log_step
 
 LOG = logging.getLogger(__name__)
 
@@ -39,12 +39,12 @@ class Deleter:
         api_database: ApiDatabase,
         registry: CellRegistry,
         resend_age: float = 0.0,
-        aside: SetAside | None = None,
+        aside: Quarantine | None = None,
         *,
         page: int = DELETE_PAGE_SIZE,
     ) -> None:
         """``resend_age``: seconds that the sweep waits for a cell to confirm a delete. ``page``: deletes read at once."""
-        self._aside = aside or SetAside(api_database, "api")
+        self._aside = aside or Quarantine(api_database, "api")
         self._page = page
         self._database = api_database
         self._registry = registry
@@ -53,21 +53,21 @@ class Deleter:
 
     def carry_out(self, uuids: Iterable[str], request_id: str | None = None) -> None:
         """Carry out deletes of bodies that were just decided, by the request ``request_id``."""
-        found = self._database.read(mappings.of_bodies, uuids)
-        self._carry([server for server in found if server.deleted], request_id)
+        servers = self._database.read(mappings.of_bodies, uuids)
+        self._carry_to_cells([server for server in servers if server.deleted], request_id)
 
     def has_work(self, due: SweepsDue) -> bool:
         return due.deletes
 
-    def sweep(self) -> None:
+    def sweep_deletes(self) -> None:
         """Send again every delete that its cell has not confirmed within ``resend_age``, page by page."""
         after = ""
-        while servers := self._database.read(mappings.deleting, self._page, after):
-            told_before = self._database.now() - self._resend_age
-            self._carry([server for server in servers if server.updated_at <= told_before])
+        while servers := self._database.read(mappings.list_deleting, self._page, after):
+            told_before = self._database.current_time() - self._resend_age
+            self._carry_to_cells([server for server in servers if server.updated_at <= told_before])
             after = servers[-1].body_uuid
 
-    def _carry(self, servers: Sequence[Server], request_id: str | None = None) -> None:
+    def _carry_to_cells(self, servers: Sequence[Server], request_id: str | None = None) -> None:
         by_cell: dict[str, list[str]] = defaultdict(list)
         for server in servers:
             if server.cell_uuid is not None:
@@ -77,19 +77,19 @@ class Deleter:
                 cell = self._registry.get(cell_uuid)  # a missing cell is not an item's fault
                 self._aside.run(STEP, partial(self._carry_into, cell, request_id), uuids)
             except errors.NotFound as error:
-                if not self._database.write(mappings.ended_with_cell, uuids, self._database.now()):
+                if not self._database.write(mappings.ended_with_cell, uuids, self._database.current_time()):
                     self._complaints(cell_uuid, logging.WARNING, "%d deletes wait for cell %s: %s", len(uuids), cell_uuid, error)
             except (errors.CellUnavailable, errors.DatabaseUnavailable) as error:
                 self._complaints(cell_uuid, logging.WARNING, "%d deletes wait for cell %s: %s", len(uuids), cell_uuid, error)
 
     def _carry_into(self, cell: Cell, request_id: str | None, uuids: Sequence[str]) -> None:
-        rows = cell.write(instances.delete, uuids, cell.now(), request_id)
-        if cell.mapping.is_cell0:  # it has no feed to confirm the deletes
+        rows = cell.write(instances.delete, uuids, cell.current_time(), request_id)
+        if cell.current_mapping.is_cell0:  # it has no feed to confirm the deletes
             gone = [uuid for uuid, row in rows.items() if row.state is State.DELETED]
-            self._database.write(mappings.ended, gone, self._database.now())
+            self._database.write(mappings.confirm_deletes, gone, self._database.current_time())
             return
         cell.asked()
         for uuid, row in rows.items():
-            step(LOG, "delete told", uuid, request_id, cell=cell.name, host=row.host, state=row.state)
+            log_step(LOG, "delete told", uuid, request_id, cell=cell.name, host=row.host, state=row.state)
         deleting = [row for row in rows.values() if row.state is State.DELETING]
         send_deletes(cell, RequestContext(request_id=f"delete-{cell.name}"), deleting)

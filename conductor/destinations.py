@@ -10,7 +10,7 @@ import msgspec
 
 from cells.registry import CellRegistry
 from conductor.placement import Placed, context_of
-from conductor.requeue import Unbuilt
+from conductor.requeue import Requeuer
 from db.api.operations import operations
 from db.api.queue import leases
 from db.sql.engine import ApiDatabase
@@ -32,23 +32,25 @@ calls do not grow with the group.
 class Destinations:
     """Asks the scheduler, and maps its hosts to cells. Requests that get no host are buried or left to a later try."""
 
-    def __init__(self, database: ApiDatabase, registry: CellRegistry, scheduler: SchedulerClient, unbuilt: Unbuilt) -> None:
+    def __init__(self, database: ApiDatabase, registry: CellRegistry, scheduler: SchedulerClient, unbuilt: Requeuer) -> None:
         self._database = database
         self._registry = registry
         self._scheduler = scheduler
         self._unbuilt = unbuilt
 
-    def find(self, batches: Sequence[leases.LeasedBatch], excluded_cells: tuple[str, ...]) -> list[Placed]:
+    def find_destinations(self, batches: Sequence[leases.LeasedBatch], excluded_cells: tuple[str, ...]) -> list[Placed]:
         """Those of the requests that have a host in a cell. None of ``excluded_cells``, by UUID, is asked for."""
         with metrics.STAGE["plan"].time():
-            answers = [each for some in in_groups(batches, CALL_SIZE) for each in self.select(some, excluded_cells)]
+            answers = [each for some in in_groups(batches, CALL_SIZE) for each in self.select_for_batch(some, excluded_cells)]
         placed: list[Placed] = []
         for batch, answer in zip(batches, answers, strict=True):
             if answer is not None:
-                placed += self.map_to_cells(batch, self.spare(batch, answer, excluded_cells))
+                placed += self.map_to_cells(batch, self.spare_refused(batch, answer, excluded_cells))
         return placed
 
-    def select(self, batches: Sequence[leases.LeasedBatch], excluded_cells: tuple[str, ...]) -> list[list[list[Selection]] | None]:
+    def select_for_batch(
+        self, batches: Sequence[leases.LeasedBatch], excluded_cells: tuple[str, ...]
+    ) -> list[list[list[Selection]] | None]:
         """The scheduler's answers by batch, each in request order, with one call; None for a batch that cannot continue now.
 
         The scheduler waits for hosts only for a batch that is alone.
@@ -61,13 +63,13 @@ class Destinations:
                 LOG.info("%d batches are scheduled one by one: %s", len(batches), error)
             except errors.SuperconductorError as error:
                 for batch in batches:
-                    self._unbuilt.leave(batch, str(error))
+                    self._unbuilt.leave_batch(batch, str(error))
                 return [None] * len(batches)
             else:
                 pairs = zip(batches, choices, strict=True)
-                return [self._answered(batch, excluded_cells, choice.answer) for batch, choice in pairs]
+                return [self._answer_or_none(batch, excluded_cells, choice.get_selections) for batch, choice in pairs]
         return [
-            self._answered(
+            self._answer_or_none(
                 batch, excluded_cells, partial(self._scheduler.select_destinations, context_of(spec), spec, list(spec.fences))
             )
             for batch, spec in zip(batches, specs, strict=True)
@@ -85,7 +87,7 @@ class Destinations:
             rechecks_claims=any(request.held_until is not None for request in batch.requests),
         )
 
-    def _answered(
+    def _answer_or_none(
         self, batch: leases.LeasedBatch, excluded_cells: tuple[str, ...], answer: Callable[[], list[list[Selection]]]
     ) -> list[list[Selection]] | None:
         """What ``answer`` returns; None if the batch cannot continue now."""
@@ -93,31 +95,33 @@ class Destinations:
             return answer()
         except errors.NoValidHost as refusal:
             if excluded_cells:  # an unreachable cell may have room: wait for it, up to the deadline
-                self._unbuilt.leave(batch, f"{refusal} (without {len(excluded_cells)} unreachable cells)")
+                self._unbuilt.leave_batch(batch, f"{refusal} (without {len(excluded_cells)} unreachable cells)")
             else:
-                self._unbuilt.bury(batch, dict.fromkeys(batch.requests, str(refusal)))
+                self._unbuilt.bury_requests(batch, dict.fromkeys(batch.requests, str(refusal)))
         except errors.SuperconductorError as error:  # no answer in time, or a request to retry
-            self._unbuilt.leave(batch, str(error))
+            self._unbuilt.leave_batch(batch, str(error))
         return None
 
-    def spare(
+    def spare_refused(
         self, batch: leases.LeasedBatch, answers: Sequence[Sequence[Selection]], excluded_cells: tuple[str, ...]
     ) -> list[tuple[leases.LeasedRequest, Sequence[Selection]]]:
         """The requests that got selections, with these. If the batch may be smaller (``min_count``), the others are buried."""
         pairs = list(zip(batch.requests, answers, strict=True))
-        found = [(request, selections) for request, selections in pairs if selections]
+        selected = [(request, selections) for request, selections in pairs if selections]
         without = tuple(request for request, selections in pairs if not selections)
         if without and batch.spec.min_count is None:
             LOG.info("batch %s: claims of %d servers were refused, because they are no longer ours", batch.batch_id, len(without))
         elif without and excluded_cells:  # as in select
             rest = msgspec.structs.replace(batch, requests=without)
-            self._unbuilt.leave(rest, f"{len(without)} servers fit on no host outside {len(excluded_cells)} unreachable cells")
+            self._unbuilt.leave_batch(
+                rest, f"{len(without)} servers fit on no host outside {len(excluded_cells)} unreachable cells"
+            )
         elif without:  # a request that is gone is not buried: its fence is old
             why = (
                 f"No valid host was found: {len(without)} of the {batch.spec.num_instances} servers of the request fit on no host."
             )
-            self._unbuilt.bury(batch, dict.fromkeys(without, why))
-        return found
+            self._unbuilt.bury_requests(batch, dict.fromkeys(without, why))
+        return selected
 
     def map_to_cells(
         self, batch: leases.LeasedBatch, answers: Iterable[tuple[leases.LeasedRequest, Sequence[Selection]]]
@@ -135,7 +139,7 @@ class Destinations:
             try:
                 cell = self._registry.of_host(selection.host)
                 if cell.uuid != selection.cell_uuid and not fresh:
-                    self._registry.refresh()
+                    self._registry.refresh_cells()
                     fresh = True
                     cell = self._registry.of_host(selection.host)
             except (errors.HostNotMapped, errors.NotFound) as error:
@@ -148,9 +152,11 @@ class Destinations:
                 placed.append(Placed(batch=batch, request=request, selection=selection, alternates=tuple(alternates), cell=cell))
         if moving:
             rest = msgspec.structs.replace(batch, requests=tuple(moving))
-            self._unbuilt.leave(rest, f"the hosts of {len(moving)} servers have been mapped to another cell since they were chosen")
+            self._unbuilt.leave_batch(
+                rest, f"the hosts of {len(moving)} servers have been mapped to another cell since they were chosen"
+            )
         if unmapped:
-            self._unbuilt.bury(batch, unmapped)
+            self._unbuilt.bury_requests(batch, unmapped)
         return placed
 
 

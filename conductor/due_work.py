@@ -31,7 +31,7 @@ class DueSweep(Protocol):
 
     name: str
 
-    def sweep(self) -> bool | None:
+    def sweep_deletes(self) -> bool | None:
         """One round; True: there is more to do at once."""
         ...
 
@@ -40,7 +40,7 @@ class DueSweep(Protocol):
         ...
 
 
-class Lookout:
+class DueWork:
     """Wakes each sweep that has work, with one statement for all. Tells which cells are busy: their feeds are then read often.
 
     The statement reads the epochs too, so nothing else needs to while nothing is under way. While it fails, the sweeps run by
@@ -83,24 +83,26 @@ class Lookout:
 
     def add(self, sweep: DueSweep, pace: Pace | None = None) -> Periodic:
         """The loop of a sweep that this lookout wakes. ``pace``: None: as often as without a lookout."""
-        loop = Periodic(sweep.name, pace or self.fallback_interval, sweep.sweep)
+        loop = Periodic(sweep.name, pace or self.fallback_interval, sweep.sweep_deletes)
         self._sweeps.append((sweep, loop))
         return loop
 
-    def look(self) -> None:
+    def look_for_work(self) -> None:
         began = time.monotonic()
-        found = self._database.read(due.look, self._database.now(), self._interval / 2, self._lease_seconds, self._resend_age)
-        self._epochs.note(found.epochs, began)
-        seen = {name: found.epochs.get(name, 0) for name in FOLLOWED}
+        due_now = self._database.read(
+            due.look_for_work, self._database.current_time(), self._interval / 2, self._lease_seconds, self._resend_age
+        )
+        self._epochs.note_epochs(due_now.epochs, began)
+        seen = {name: due_now.epochs.get(name, 0) for name in FOLLOWED}
         if self._seen != seen:
             self._seen = seen
             self._signals.follow_changes()
         for sweep, loop in self._sweeps:
-            if sweep.has_work(found):
-                loop.wake()
+            if sweep.has_work(due_now):
+                loop.wake_now()
             else:
                 loop.pass_over()
-        if found.is_open:
-            self.pace.hurry()
-        if found.building or found.unconfirmed or found.operations:
+        if due_now.is_open:
+            self.pace.hurry_for()
+        if due_now.building or due_now.unconfirmed or due_now.operations:
             self._signals.hurry_cells(self._database.read(due.busy_cells))

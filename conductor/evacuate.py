@@ -15,7 +15,7 @@ from db.cell import services
 from objects.operation import OperationKind
 from objects.process import AGENT_BINARY
 from service.rate_limited_log import RateLimitedLog
-from service.steps import step
+from service.steps import log_step
 
 LOG = logging.getLogger(__name__)
 
@@ -41,29 +41,33 @@ class DeadHostSweep:
         self._registry = registry
         self._complaints = RateLimitedLog(LOG)
 
-    def look(self) -> None:
-        for answer in fan_out(self._registry.cells(), services.forced_down, AGENT_BINARY):
+    def evacuate_dead(self) -> None:
+        for answer in fan_out(self._registry.list_cells(), services.forced_down, AGENT_BINARY):
             if isinstance(answer, Answered) and answer.value:
-                self._evacuate(answer.cell, answer.value)
+                self._evacuate_hosts(answer.cell, answer.value)
 
-    def _evacuate(self, cell: Cell, hosts: Sequence[str]) -> None:
+    def _evacuate_hosts(self, cell: Cell, hosts: Sequence[str]) -> None:
         order = MoveOrder(kinds={HostCondition.DEAD: OperationKind.EVACUATE}, user_id=USER)
         emptier, database = Emptier(self._ledger, cell, order), self._ledger.database
-        found = list(emptier.occupants(hosts))
-        for each in found:
-            if each.need is Need.GIVE_UP and each.operation is not None:
-                emptier.give_up(each.operation)
-            if each.need is Need.OFFLOAD and each.operation is not None:
-                emptier.offload(each.operation)
-        movable = [each for each in found if each.need is Need.MOVE]
+        occupants = list(emptier.list_occupants(hosts))
+        for occupant in occupants:
+            if occupant.need is Need.GIVE_UP and occupant.operation is not None:
+                emptier.give_up(occupant.operation)
+            if occupant.need is Need.OFFLOAD and occupant.operation is not None:
+                emptier.offload_server(occupant.operation)
+        movable = [occupant for occupant in occupants if occupant.need is Need.MOVE]
         if not movable:
             return
-        since = database.now() - RETRY_AFTER_S
-        failed = database.read(operations.lately_given_up, [each.server_uuid for each in movable], OperationKind.EVACUATE, since)
-        under_way = sum(each.operation is not None and each.operation.kind is OperationKind.EVACUATE for each in found)
-        due = [each for each in movable if each.server_uuid not in failed]
-        accepted, refused = emptier.move(due[: max(0, AT_ONCE - under_way)])
+        since = database.current_time() - RETRY_AFTER_S
+        failed = database.read(
+            operations.lately_given_up, [occupant.server_uuid for occupant in movable], OperationKind.EVACUATE, since
+        )
+        under_way = sum(
+            occupant.operation is not None and occupant.operation.kind is OperationKind.EVACUATE for occupant in occupants
+        )
+        due = [occupant for occupant in movable if occupant.server_uuid not in failed]
+        accepted, refused = emptier.accept_moves(due[: max(0, AT_ONCE - under_way)])
         for operation in accepted:
-            step(LOG, "evacuate accepted", operation.server_uuid, operation.request_id, host=operation.source_host)
+            log_step(LOG, "evacuate accepted", operation.server_uuid, operation.request_id, host=operation.source_host)
         for server_uuid, error in refused.items():
             self._complaints(server_uuid, logging.WARNING, "a server of a host that is called dead stays there: %s", error)

@@ -31,17 +31,17 @@ class HoldSweep:
     def has_work(self, due: SweepsDue) -> bool:
         return due.expired
 
-    def sweep(self) -> bool:
+    def sweep_deletes(self) -> bool:
         """End one page of holds, each in a transaction; returns whether there may be more."""
         known = self._context.known
         if known is None:
             return False  # the database may be restored: a server of a hold may run
-        found = self._ledger.database.read(holds.expired, self._ledger.database.now(), PAGE_SIZE)
-        due = self._aside.due(STEP, found)
-        self._aside.run(STEP, lambda some: self._expire(some, known), due)
-        return len(found) == PAGE_SIZE == len(due)
+        expired_ids = self._ledger.database.read(holds.list_expired, self._ledger.database.current_time(), PAGE_SIZE)
+        due = self._aside.due_items(STEP, expired_ids)
+        self._aside.run(STEP, lambda hold_ids: self._expire_holds(hold_ids, known), due)
+        return len(expired_ids) == PAGE_SIZE == len(due)
 
-    def _expire(self, hold_ids: Sequence[str], known: Known) -> None:
+    def _expire_holds(self, hold_ids: Sequence[str], known: Known) -> None:
         for hold_id in hold_ids:
-            if self._ledger.write(holds.expire, hold_id, self._ledger.database.now(), known):
+            if self._ledger.write(holds.expire_hold, hold_id, self._ledger.database.current_time(), known):
                 LOG.info("hold %s has expired: its hosts are free again", hold_id)

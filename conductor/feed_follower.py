@@ -10,14 +10,14 @@ from cells.cell import Cell
 from conductor.apply import Applier
 from conductor.context import ConductorContext
 from conductor.host_mapper import HostMapper
-from conductor.settle import settle
+from conductor.settle import settle_staged
 from db.api.queue.due import SweepsDue
 from db.api.rows.epochs import Epoch
 from objects import errors
 from objects.base import Object
 from objects.cell import CELL0_UUID
 from service.pace import Pace
-from service.periodic import Every, Periodic, Steps
+from service.periodic import ErrorCollector, Every, Periodic
 
 LOG = logging.getLogger(__name__)
 
@@ -35,7 +35,7 @@ class FeedSettings(Object, frozen=True, kw_only=True):
     ``map_hosts``: map the hosts that report in a cell; otherwise 'host discover' does it.
     ``identified_only``: map only hosts whose identity the broker confirms.
     ``pause_rounds``: rounds to pause after another follower was quicker or has left nothing to do.
-    ``other_cell_timeout``: see ``db.api.reconcile.events.apply``.
+    ``other_cell_timeout``: see ``db.api.reconcile.events.apply_page``.
     ``idle_epochs_age``: age up to which epochs count that were read for others, while the cell is idle.
     ``interval``, ``idle_interval``: see ``Pace``.
     """
@@ -56,7 +56,7 @@ class FeedFollower:
     Several conductors follow each cell, and one of them is enough for its feed. A follower that is overtaken pauses for
     ``pause_rounds``, then looks for events that were not applied. If there are any, it follows the feed again.
 
-    ``pace``: of the loop that calls ``keep``. Events hurry it.
+    ``pace``: of the loop that calls ``keep_up``. Events hurry it.
     """
 
     def __init__(self, context: ConductorContext, cell: Cell, settings: FeedSettings) -> None:
@@ -78,35 +78,35 @@ class FeedFollower:
         )
         self._epoch: int | None = None
         self._second = False
-        self._left = 0
+        self._rounds_left = 0
         self._settle_now = Every(settings.settle_age)
         self._settle_in_idle_cell = Every(SETTLE_IDLE_FACTOR * settings.settle_age)
 
-    def keep(self) -> bool:
+    def keep_up(self) -> bool:
         """One round; returns whether there is more to do at once. The steps after a failed one run nonetheless."""
-        with Steps() as steps:
-            more = steps.run(self._round) or False
+        with ErrorCollector() as steps:
+            more = steps.run(self._follow_round) or False
             if self._settle_in_idle_cell() or (not self.pace.is_idle and self._settle_now()):
-                steps.run(settle, self._database, self._cell, self._settings.settle_age, self._aside)
+                steps.run(settle_staged, self._database, self._cell, self._settings.settle_age, self._aside)
         return more
 
-    def _round(self) -> bool:
-        if self._cell.mapping.is_cell0 or self._is_pausing():
+    def _follow_round(self) -> bool:
+        if self._cell.current_mapping.is_cell0 or self._is_pausing():
             return False
-        with Steps() as steps:
-            more = steps.run(self._follow) or False
-            steps.run(self._retry)
+        with ErrorCollector() as steps:
+            more = steps.run(self._follow_feed) or False
+            steps.run(self._retry_letters)
         return more
 
-    def _retry(self) -> None:
+    def _retry_letters(self) -> None:
         try:
-            self._applier.retry()
+            self._applier.retry_due()
         except errors.Conflict as behind:
             LOG.debug("%s", behind)
 
     def _is_pausing(self) -> bool:
-        self._left -= 1
-        return self._left >= 0
+        self._rounds_left -= 1
+        return self._rounds_left >= 0
 
     def _is_set_elsewhere(self, age: float) -> bool:
         """Whether something other than an applier may have set the feed position. In an idle cell nothing else shows this."""
@@ -114,22 +114,22 @@ class FeedFollower:
         before, self._epoch = self._epoch, every.get(Epoch.FEEDS, 0)
         return before != self._epoch
 
-    def _follow(self) -> bool:
+    def _follow_feed(self) -> bool:
         try:
             is_idle = self.pace.is_idle
             age = self._settings.idle_epochs_age if is_idle else EPOCH_AGE_S
             if self._is_set_elsewhere(age) or (self._second and not is_idle):
-                self._applier.forget()
+                self._applier.forget_cursor()
             pages = self._applier.pages
             self._applier.map_hosts(self._registry.hosts_of(self._cell.uuid, age))
-            more = self._applier.apply(is_followed_elsewhere=self._second)
+            more = self._applier.apply_page(is_followed_elsewhere=self._second)
             if self._applier.pages != pages:
-                self.pace.hurry()
+                self.pace.hurry_for()
             self._second = self._second and self._applier.pages == pages
         except errors.Conflict as behind:
             LOG.debug("%s", behind)
             more, self._second = False, True
-        self._left = self._settings.pause_rounds if self._second and not self.pace.is_idle else 0
+        self._rounds_left = self._settings.pause_rounds if self._second and not self.pace.is_idle else 0
         return more
 
 
@@ -151,43 +151,43 @@ class FeedFollowers:
         del due
         return False
 
-    def sweep(self) -> None:
+    def sweep_deletes(self) -> None:
         """Start the followers of new or changed cells, and stop those of removed cells."""
         registry = self._context.registry
-        wanted = {cell.uuid: cell for cell in registry.cells()}
+        wanted = {cell.uuid: cell for cell in registry.list_cells()}
         try:
             wanted[CELL0_UUID] = registry.cell0
         except errors.NotFound as missing:  # the other cells are followed nonetheless
             LOG.warning("%s", missing)
         for uuid, (cell, periodic) in list(self._running.items()):
             if wanted.get(uuid) is not cell:
-                cell.asked = _nobody
+                cell.asked = _has_no_reader
                 periodic.stop()
                 del self._running[uuid]
         for uuid, cell in wanted.items():
             if uuid not in self._running:
                 follower = FeedFollower(self._context, cell, self._settings)
-                cell.asked = follower.pace.hurry
-                self._running[uuid] = (cell, Periodic(f"keep-{cell.name}", follower.pace, follower.keep).start())
+                cell.asked = follower.pace.hurry_for
+                self._running[uuid] = (cell, Periodic(f"keep-{cell.name}", follower.pace, follower.keep_up).start())
 
     def hurry_all(self) -> None:
         """Read the feeds of all cells soon, once."""
         for _, periodic in list(self._running.values()):
-            periodic.pace.hurry()
+            periodic.pace.hurry_for()
 
-    def hurry(self, cell_uuids: Collection[str], lasting: float) -> bool:
+    def hurry_cells(self, cell_uuids: Collection[str], lasting: float) -> bool:
         """Read the feeds of these cells often for ``lasting`` seconds. Return whether all of them are followed."""
         running = self._running.copy()
         for uuid in running.keys() & set(cell_uuids):
-            running[uuid][1].pace.hurry(lasting)
+            running[uuid][1].pace.hurry_for(lasting)
         return running.keys() >= set(cell_uuids)
 
     def stop(self) -> None:
         for cell, periodic in self._running.values():
-            cell.asked = _nobody
+            cell.asked = _has_no_reader
             periodic.stop()
         self._running.clear()
 
 
-def _nobody() -> None:
+def _has_no_reader() -> None:
     """Nobody reads the cell's feed."""

@@ -25,10 +25,10 @@ class GatheredBeats:
         self._sender = sender
         self._rounds: RoundBatcher[ArrivedBeat] = RoundBatcher("heartbeats", self._write, pace=pace, limit=HEARTBEATS_LIMIT)
 
-    def add(self, beats: Sequence[Beat]) -> None:
+    def add_beats(self, beats: Sequence[Beat]) -> None:
         """Write these heartbeats with the next round. Errors are logged: the agents will send others."""
-        now = self._database.now()
-        self._rounds.add([ArrivedBeat(beat=beat, at=now) for beat in beats])
+        now = self._database.current_time()
+        self._rounds.add_items([ArrivedBeat(beat=beat, at=now) for beat in beats])
 
     def stop(self) -> None:
         self._rounds.stop()

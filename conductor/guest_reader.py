@@ -44,7 +44,7 @@ class AskedHost(NamedTuple):
     end: float
 
     @property
-    def name(self) -> str:
+    def display_name(self) -> str:
         return f"Host '{self.host}' of cell {self.cell.name!r}"
 
 
@@ -62,34 +62,34 @@ class GuestReader:
         Raises errors.NotFound, errors.NotOffered if the driver keeps no consoles, and errors.Conflict for everything else. It names
         the host or cell that gives no answer.
         """
-        asked = self._find(server_uuid, timeout, ANSWERING_VERSION)
+        asked_host = self._find_host(server_uuid, timeout, ANSWERING_VERSION)
 
-        def ask(agents: ComputeClient, left: float) -> str:
-            return agents.console_output(context, asked.host, asked.body_uuid, lines, left)
+        def ask_agent(agents: ComputeClient, seconds_left: float) -> str:
+            return agents.console_output(context, asked_host.host, asked_host.body_uuid, lines, seconds_left)
 
-        return _ask(asked, ask)
+        return _ask_host(asked_host, ask_agent)
 
     def open_console(
         self, context: RequestContext, server_uuid: str, kind: ConsoleKind, path_digest: str, lifetime: float, timeout: float
     ) -> ConsolePlace:
         """The way to a console of the server, within ``timeout`` seconds. Raises what ``console_output`` does."""
-        asked = self._find(server_uuid, timeout, CONNECTING_VERSION)
+        asked_host = self._find_host(server_uuid, timeout, CONNECTING_VERSION)
 
-        def ask(agents: ComputeClient, left: float) -> ConsoleListener:
-            return agents.open_console(context, asked.host, asked.body_uuid, kind, path_digest, lifetime, left)
+        def ask_agent(agents: ComputeClient, seconds_left: float) -> ConsoleListener:
+            return agents.open_console(context, asked_host.host, asked_host.body_uuid, kind, path_digest, lifetime, seconds_left)
 
-        return ConsolePlace(host=asked.host, body_uuid=asked.body_uuid, listener=_ask(asked, ask))
+        return ConsolePlace(host=asked_host.host, body_uuid=asked_host.body_uuid, listener=_ask_host(asked_host, ask_agent))
 
     def diagnostics(self, context: RequestContext, server_uuid: str, timeout: float) -> Diagnostics:
         """What the hypervisor knows of the guest, within ``timeout`` seconds. Raises what ``console_output`` does."""
-        asked = self._find(server_uuid, timeout, DIAGNOSING_VERSION)
+        asked_host = self._find_host(server_uuid, timeout, DIAGNOSING_VERSION)
 
-        def ask(agents: ComputeClient, left: float) -> Diagnostics:
-            return agents.diagnostics(context, asked.host, asked.body_uuid, left)
+        def ask_agent(agents: ComputeClient, seconds_left: float) -> Diagnostics:
+            return agents.diagnostics(context, asked_host.host, asked_host.body_uuid, seconds_left)
 
-        return _ask(asked, ask)
+        return _ask_host(asked_host, ask_agent)
 
-    def _find(self, server_uuid: str, timeout: float, version: int) -> AskedHost:
+    def _find_host(self, server_uuid: str, timeout: float, version: int) -> AskedHost:
         """The host to ask, whose agent has at least this service version."""
         end = time.monotonic() + timeout
         server = self._database.read(mappings.get, server_uuid)
@@ -99,31 +99,33 @@ class GuestReader:
             raise not_ready(server_uuid)
         try:
             cell = self._registry.get(server.cell_uuid)
-            place = cell.within(timeout).read(_place_of, server.body_uuid)
+            place = cell.with_timeout(timeout).read(_place_of, server.body_uuid)
         except (errors.CellUnavailable, errors.NotFound) as error:
             raise errors.Conflict(f"The host of instance {server_uuid} cannot be asked: {error}") from error
         if place.row is None or place.row.state is not State.ACTIVE or place.row.host is None:
             raise not_ready(server_uuid)
-        asked = AskedHost(cell, place.row.host, server.body_uuid, end)
+        asked_host = AskedHost(cell, place.row.host, server.body_uuid, end)
         agent = place.agent
         if agent is None or agent.service.forced_down or agent.service.stopping or agent.age > self._down_time:
-            raise errors.Conflict(f"{asked.name} is down and cannot be asked.")
+            raise errors.Conflict(f"{asked_host.display_name} is down and cannot be asked.")
         if agent.service.version < version:
-            raise errors.Conflict(f"{asked.name} has an agent of an older release, which cannot answer this: upgrade it.")
-        return asked
+            raise errors.Conflict(
+                f"{asked_host.display_name} has an agent of an older release, which cannot answer this: upgrade it."
+            )
+        return asked_host
 
 
-def _ask(asked: AskedHost, question: Callable[[ComputeClient, float], T]) -> T:
+def _ask_host(asked_host: AskedHost, question: Callable[[ComputeClient, float], T]) -> T:
     """What the agent answers. ``question`` asks it, and waits for so many seconds."""
-    left = asked.end - time.monotonic()
-    if asked.cell.compute is None or left <= 0:
-        raise errors.Conflict(f"{asked.name} was not asked: no time was left, or the cell has no bus.")
+    seconds_left = asked_host.end - time.monotonic()
+    if asked_host.cell.compute is None or seconds_left <= 0:
+        raise errors.Conflict(f"{asked_host.display_name} was not asked: no time was left, or the cell has no bus.")
     try:
-        return asked.cell.ask(partial(question, asked.cell.compute, left * ANSWER_SHARE), left)
+        return asked_host.cell.ask_agent(partial(question, asked_host.cell.compute, seconds_left * ANSWER_SHARE), seconds_left)
     except errors.NotOffered:
         raise
     except errors.SuperconductorError as error:
-        raise errors.Conflict(f"{asked.name} cannot answer: {error}") from error
+        raise errors.Conflict(f"{asked_host.display_name} cannot answer: {error}") from error
 
 
 def not_ready(server_uuid: str) -> errors.Conflict:

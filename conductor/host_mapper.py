@@ -40,30 +40,30 @@ class HostMapper:
 
         Raises CellUnavailable if the cell cannot be asked whether it still knows them: they are mapped when it reports them again.
         """
-        new = {host for host in hosts if self._home(host) is None}
-        elsewhere = {host for host in hosts if self._home(host) not in (None, self._cell.uuid)}
+        new = {host for host in hosts if self._home_of(host) is None}
+        elsewhere = {host for host in hosts if self._home_of(host) not in (None, self._cell.uuid)}
         if new and self._identified_only:
-            new = self._identified(new)
+            new = self._identified_hosts(new)
         if new:
-            now = self._database.now()
-            taken = self._database.write(_add, self._cell.uuid, new, now)
+            now = self._database.current_time()
+            taken = self._database.write(_add_mappings, self._cell.uuid, new, now)
             if taken is None:
                 return
             mapped = new - taken
             elsewhere |= taken
             gone = self._take_back_unknown(mapped, now)
             if staying := sorted(mapped - gone):
-                LOG.info("cell %s: %d hosts mapped: %s", self._cell.name, len(staying), _some(staying))
+                LOG.info("cell %s: %d hosts mapped: %s", self._cell.name, len(staying), _first_names(staying))
         if elsewhere:
             text = "cell %s: hosts report there that are mapped to other cells: %s; see 'superconductor host list'"
-            self._complaints(self._cell.name, logging.ERROR, text, self._cell.name, _some(sorted(elsewhere)))
+            self._complaints(self._cell.name, logging.ERROR, text, self._cell.name, _first_names(sorted(elsewhere)))
 
-    def _identified(self, hosts: Collection[str]) -> set[str]:
-        shown = self._cell.read(services.identified, AGENT_BINARY, hosts)
+    def _identified_hosts(self, hosts: Collection[str]) -> set[str]:
+        shown = self._cell.read(services.list_identified, AGENT_BINARY, hosts)
         if unshown := sorted(set(hosts) - shown):
             text = "cell %s: hosts of a shared broker user are not mapped: %s; 'superconductor host discover' maps them, and %s"
             advice = "'superconductor host user HOST' says how to give them broker users"
-            self._complaints(f"{self._cell.name}: unshown", logging.WARNING, text, self._cell.name, _some(unshown), advice)
+            self._complaints(f"{self._cell.name}: unshown", logging.WARNING, text, self._cell.name, _first_names(unshown), advice)
         return shown
 
     def _take_back_unknown(self, mapped: Collection[str], now: float) -> set[str]:
@@ -72,27 +72,29 @@ class HostMapper:
         Raises CellUnavailable, after removing all of these mappings.
         """
         try:
-            gone = set(mapped) - self._cell.read(compute_nodes.known, mapped)
+            gone = set(mapped) - self._cell.read(compute_nodes.list_known, mapped)
         except errors.CellUnavailable:
             self._database.write(host_mappings.take_back, self._cell.uuid, mapped, now)
             raise
         if gone:
             self._database.write(host_mappings.take_back, self._cell.uuid, gone, now)
-            LOG.info("cell %s: %d hosts are not mapped, as they were deleted: %s", self._cell.name, len(gone), _some(sorted(gone)))
+            LOG.info(
+                "cell %s: %d hosts are not mapped, as they were deleted: %s", self._cell.name, len(gone), _first_names(sorted(gone))
+            )
         return gone
 
-    def _home(self, host: str) -> str | None:
+    def _home_of(self, host: str) -> str | None:
         return self._registry.home_of(host)
 
 
-def _add(tx: ApiTransaction, cell_uuid: str, hosts: Collection[str], now: float) -> set[str] | None:
+def _add_mappings(tx: ApiTransaction, cell_uuid: str, hosts: Collection[str], now: float) -> set[str] | None:
     """Map them; return those that are mapped to another cell. None: the cell was just removed, and nothing is mapped."""
-    if not cell_mappings.hold(tx, cell_uuid):
+    if not cell_mappings.lock_cell(tx, cell_uuid):
         return None
     new = [HostMapping(host=host, cell_uuid=cell_uuid) for host in sorted(hosts)]
-    return {mapping.host for mapping in host_mappings.add(tx, new, now)}
+    return {mapping.host for mapping in host_mappings.add_mappings(tx, new, now)}
 
 
-def _some(hosts: Collection[str]) -> str:
+def _first_names(hosts: Collection[str]) -> str:
     named = list(hosts)[:10]
     return ", ".join(named) + (f" and {len(hosts) - len(named)} more" if len(hosts) > len(named) else "")

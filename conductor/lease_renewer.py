@@ -39,11 +39,11 @@ class LeaseRenewer:
         self._drives: list[Drive] = []
 
     @contextmanager
-    def of(self, requests: Iterable[leases.LeasedRequest]) -> Iterator[None]:
+    def renew_during(self, requests: Iterable[leases.LeasedRequest]) -> Iterator[None]:
         """Renew the leases of these requests inside the ``with`` block."""
-        found = list(requests)
-        deadline = min((r.deadline for r in found), default=0.0)
-        drive = Drive(fences={r.instance_uuid: r.fence for r in found}, began=time.monotonic(), deadline=deadline)
+        leased = list(requests)
+        deadline = min((r.deadline for r in leased), default=0.0)
+        drive = Drive(fences={r.instance_uuid: r.fence for r in leased}, began=time.monotonic(), deadline=deadline)
         with self._lock:
             self._drives.append(drive)
         try:
@@ -53,33 +53,33 @@ class LeaseRenewer:
                 self._drives.remove(drive)
 
     @contextmanager
-    def each(self, batches: Iterable[leases.LeasedBatch]) -> Iterator[None]:
+    def renew_each_during(self, batches: Iterable[leases.LeasedBatch]) -> Iterator[None]:
         """Renew the leases of these batches inside the ``with`` block, each up to its own deadline."""
         with ExitStack() as stack:
             for batch in batches:
-                stack.enter_context(self.of(batch.requests))
+                stack.enter_context(self.renew_during(batch.requests))
             yield
 
-    def leave(self, fences: Mapping[str, int], until: float) -> None:
+    def leave_leases(self, fences: Mapping[str, int], until: float) -> None:
         """Let the leases of these requests expire at ``until``, by the API database's clock: they are not renewed any more.
 
         A concurrent renewal may be written last: then they expire one lease time later.
         """
-        self.forget(fences)
-        self._database.write(leases.renew, fences, until)
+        self.forget_requests(fences)
+        self._database.write(leases.renew_leases, fences, until)
 
-    def forget(self, uuids: Iterable[str]) -> None:
+    def forget_requests(self, uuids: Iterable[str]) -> None:
         """Do not renew the leases of these requests any more."""
         with self._lock:
             for drive in self._drives:
                 for uuid in uuids:
                     drive.fences.pop(uuid, None)
 
-    def renew(self) -> None:
+    def renew_leases(self) -> None:
         """Renew leases; call it about every third of a lease. It writes only for requests older than a quarter of a lease."""
         with self._lock:
             slow = [drive for drive in self._drives if drive.began < time.monotonic() - self._lease_seconds / 4]
-            now = self._database.now() if slow else 0.0
+            now = self._database.current_time() if slow else 0.0
             fences: dict[str, int] = {}
             for drive in slow:  # in order, so the later fence of a request wins
                 if now < drive.deadline:

@@ -12,14 +12,14 @@ from functools import partial
 from typing import ParamSpec, TypeVar
 
 from cells.registry import CellRegistry
-from conductor.agent_identity import Border
+from conductor.agent_identity import IdentityCheck
 from conductor.audit.background import BackgroundAudit
 from conductor.audit.places import Places
 from conductor.build import Builder
 from conductor.cell_conductor import CellConductor
 from conductor.context import ConductorContext
 from conductor.delete import Deleter
-from conductor.due_work import Lookout
+from conductor.due_work import DueWork
 from conductor.evacuate import LOOK_INTERVAL_S, DeadHostSweep
 from conductor.expire_holds import HoldSweep
 from conductor.feed_follower import FeedFollowers, FeedSettings
@@ -35,7 +35,7 @@ from conductor.silence import SilenceWatch
 from conductor.super_conductor import SuperConductor
 from conductor.sweep_cell import CellSweep
 from conductor.sweep_queue import QueueSweep
-from conductor.tidy import DeadLetterSweep, ImageSweep, SecretSweep, forget_deleted, reap, tidy
+from conductor.tidy import DeadLetterSweep, ImageSweep, SecretSweep, forget_deleted, reap_claims, tidy_database
 from db.api.claims.claims import Ledger
 from db.sql.engine import ApiDatabase, CellDatabase
 from images.drop import open_drop
@@ -91,11 +91,11 @@ class SuperConductorService:
         confirm, offload = settings.auto_confirm, settings.shelved_offload_time
         self._operator = Operator(context, deleter, builder, auto_confirm=confirm, shelved_offload_time=offload, drop=drop)
         self._operations = RoundBatcher("operate", self._operator.advance_servers, pace=OPERATE_PACE_S)
-        self._builds = RoundBatcher("build", builder.build_rung, pace=settings.build_batch_window, workers=settings.workers)
+        self._builds = RoundBatcher("build", builder.build_notified, pace=settings.build_batch_window, workers=settings.workers)
         guests = GuestReader(api_database, registry, settings.service_down_time)
         self._endpoint = SuperConductor(self, deleter, guests)
         self._metrics = QueueMetrics(api_database), OperationMetrics(api_database)
-        self._lookout = lookout = Lookout(
+        self._lookout = lookout = DueWork(
             api_database,
             registry.epochs,
             self,
@@ -107,10 +107,10 @@ class SuperConductorService:
         self._queue = QueueSweep(api_database, builder, settings.workers, settings.sweep_interval / 2, settings.reap_interval)
         batch_pace = Pace(settings.feed_interval, lookout.fallback_interval)
         self._cells = lookout.add(self._followers)
-        self._dead_hosts = Periodic("dead hosts", LOOK_INTERVAL_S, DeadHostSweep(ledger, registry).look)
+        self._dead_hosts = Periodic("dead hosts", LOOK_INTERVAL_S, DeadHostSweep(ledger, registry).evacuate_dead)
         self._loops = [
-            Periodic("restored databases", self._restored.pace, self._restored.look, at_once=False),
-            Periodic("leases", settings.lease_seconds / 3, builder.driving.renew, at_once=False),
+            Periodic("restored databases", self._restored.pace, self._restored.watch_marks, at_once=False),
+            Periodic("leases", settings.lease_seconds / 3, builder.driving.renew_leases, at_once=False),
             lookout.add(self._queue),
             lookout.add(HoldSweep(context)),
             lookout.add(deleter),
@@ -121,16 +121,16 @@ class SuperConductorService:
             lookout.add(ImageSweep(context, drop, settings.reap_interval)),
             lookout.add(BatchSweep(api_database, registry, settings.sweep_interval, aside, batch_pace), batch_pace),
             self._cells,
-            Periodic("lookout", lookout.pace, lookout.look),
-            Periodic("tidy", TIDY_INTERVAL_S, partial(tidy, api_database, settings.decision_age, settings.token_age)),
-            Periodic("reaper", settings.reap_interval, partial(reap, api_database, ledger, aside)),
+            Periodic("lookout", lookout.pace, lookout.look_for_work),
+            Periodic("tidy", TIDY_INTERVAL_S, partial(tidy_database, api_database, settings.decision_age, settings.token_age)),
+            Periodic("reaper", settings.reap_interval, partial(reap_claims, api_database, ledger, aside)),
         ]
         if images is not None:
             self._loops.append(Periodic("image rows", TIDY_INTERVAL_S, partial(complete_rows, api_database, images)))
         if settings.audit_interval:
             places = Places(api_database, ledger, registry, overdue=settings.step_time, images=images)
             audit = BackgroundAudit(places, settings.step_time)
-            self._loops.append(Periodic("audit", settings.audit_interval, audit.round, at_once=False))
+            self._loops.append(Periodic("audit", settings.audit_interval, audit.audit_once, at_once=False))
         if settings.evacuate_dead_hosts:
             self._loops.append(self._dead_hosts)
         if settings.purge_age:
@@ -139,14 +139,14 @@ class SuperConductorService:
 
     def start(self) -> None:
         with contextlib.suppress(errors.DatabaseUnavailable):  # the sweep tries again
-            self._restored.look()
-        self._server = super_conductor.serve(self._bus, SERVER, self._endpoint, threads=self._settings.workers)
+            self._restored.watch_marks()
+        self._server = super_conductor.serve_topic(self._bus, SERVER, self._endpoint, threads=self._settings.workers)
         for loop in self._loops:
             loop.start()
 
-    def check(self) -> None:
+    def check_bus(self) -> None:
         """Raise Unreachable while the bus delivers no doorbells."""
-        self._server.check()
+        self._server.check_listening()
 
     def stop(self) -> None:
         """Take no new work, and finish current work within a few seconds. Other conductors continue interrupted work."""
@@ -161,28 +161,28 @@ class SuperConductorService:
     # -- signals of its parts ------------------------------------------------------------------------------------------------------
 
     def build_batches(self, batch_ids: Sequence[str]) -> None:
-        self._builds.add(batch_ids)
+        self._builds.add_items(batch_ids)
 
     def advance_operations(self, operations: Collection[str]) -> None:
-        self._operator.advance(operations)
+        self._operator.advance_operations(operations)
 
     def advance_servers(self, servers: Sequence[str]) -> None:
-        self._operations.add(servers)
+        self._operations.add_items(servers)
 
     def check_services(self) -> None:
-        self._dead_hosts.wake()
+        self._dead_hosts.wake_now()
 
     def note_request(self) -> None:
-        self._lookout.pace.hurry()
-        self._restored.pace.hurry()
+        self._lookout.pace.hurry_for()
+        self._restored.pace.hurry_for()
 
     def hurry_cells(self, cell_uuids: Collection[str]) -> None:
         """Until the next two looks for busy cells."""
-        if not self._followers.hurry(cell_uuids, lasting=2 * self._settings.sweep_interval):
-            self._cells.wake()  # one is new
+        if not self._followers.hurry_cells(cell_uuids, lasting=2 * self._settings.sweep_interval):
+            self._cells.wake_now()  # one is new
 
     def follow_changes(self) -> None:
-        self._cells.wake()
+        self._cells.wake_now()
         self._followers.hurry_all()
 
 
@@ -239,7 +239,7 @@ class CellConductorService:
             pace=pace,
             down_time=settings.service_down_time,
         )
-        self._border = Border(self._endpoint, settings.users(bus.vhost))
+        self._border = IdentityCheck(self._endpoint, settings.agent_users_of(bus.virtual_host))
         sweep = CellSweep(
             cell_database,
             sender,
@@ -249,15 +249,15 @@ class CellConductorService:
             feed_age=settings.feed_age,
         )
         self._metrics = CellQueue(name, cell_database)
-        self._sweep = Periodic(f"sweep-{name}", pace, sweep.sweep)
+        self._sweep = Periodic(f"sweep-{name}", pace, sweep.sweep_cell)
 
     def start(self) -> None:
-        self._server = cell_conductor.serve(self._bus, SERVER, self._border, threads=self._settings.workers)
+        self._server = cell_conductor.serve_topic(self._bus, SERVER, self._border, threads=self._settings.workers)
         self._sweep.start()
 
-    def check(self) -> None:
+    def check_bus(self) -> None:
         """Raise Unreachable while the bus delivers no reports."""
-        self._server.check()
+        self._server.check_listening()
 
     def stop(self) -> None:
         self._server.stop()

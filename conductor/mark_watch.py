@@ -45,11 +45,11 @@ class MarkWatch:
         self._closed = UNCONFIRMED
         self._complaints = RateLimitedLog(LOG)
 
-    def look(self) -> str:
+    def read_mark(self) -> str:
         """Read the mark; returns why nothing may begin now, empty if it may. Raises CellUnavailable, DatabaseUnavailable."""
         with self._lock:
-            mark = self._database.read(incarnation_mark.seen)
-            self._closed = self._judge(mark)
+            mark = self._database.read(incarnation_mark.read_mark)
+            self._closed = self._judge_mark(mark)
             self._last, self._has_read = mark, True
             if self._closed == UNCONFIRMED and self._clock() - self._started > UNCONFIRMED_WAIT_S:
                 LOG.warning("%s, for %d s: tasks and orders go on without", UNCONFIRMED, UNCONFIRMED_WAIT_S)
@@ -58,7 +58,7 @@ class MarkWatch:
                 self._complaints("older", logging.ERROR, "no task begins: %s", OLDER)
             return self._closed
 
-    def _judge(self, mark: KnownMark | None) -> str:
+    def _judge_mark(self, mark: KnownMark | None) -> str:
         last = self._last
         if not self._has_read:
             return "" if mark is None else UNCONFIRMED

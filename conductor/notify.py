@@ -35,7 +35,7 @@ PUBLISHER = socket.gethostname()
 class Place(Protocol):
     """A database, or a cell with its timeouts."""
 
-    def now(self) -> float: ...
+    def current_time(self) -> float: ...
 
     def read(self, fn: Callable[Concatenate[Connection, P], T], *args: P.args, **kwargs: P.kwargs) -> T: ...
 
@@ -58,19 +58,19 @@ class NotificationSender:
         """Send a page; returns whether there may be more to send at once."""
         place = self._place()
         if self._drop_now():
-            self._drop(place)
+            self._drop_old(place)
         if place.read(outbox.is_empty, self._kind):
             return False
-        now = place.now()
-        page = place.write(outbox.take, self._kind, now, now + NOTICE_LEASE_S, NOTICE_PAGE_SIZE)
+        now = place.current_time()
+        page = place.write(outbox.take_notices, self._kind, now, now + NOTICE_LEASE_S, NOTICE_PAGE_SIZE)
         if not page:
             return False
-        subjects = place.read(outbox.subjects, self._kind, [waiting.notice for waiting in page])
-        sent = self._send(page, subjects)
-        place.write(outbox.done, self._kind, sent, [waiting.id for waiting in page[len(sent) :]])
+        subjects = place.read(outbox.subjects_of, self._kind, [waiting.notice for waiting in page])
+        sent = self._send_page(page, subjects)
+        place.write(outbox.finish_notices, self._kind, sent, [waiting.id for waiting in page[len(sent) :]])
         return len(sent) == NOTICE_PAGE_SIZE
 
-    def _send(self, page: Sequence[outbox.NumberedNotice], subjects: dict[str, Subject]) -> list[int]:
+    def _send_page(self, page: Sequence[outbox.NumberedNotice], subjects: dict[str, Subject]) -> list[int]:
         """Send in order until the bus fails or half the lease is over. Returns the IDs of those sent or dropped."""
         sent: list[int] = []
         end = time.monotonic() + NOTICE_LEASE_S / 2
@@ -78,7 +78,7 @@ class NotificationSender:
             notice = waiting.notice
             subject = subjects.get(notice.subject, Subject())
             try:
-                self._notifier.send(payload.context(subject), payload.message(notice, subject, PUBLISHER))
+                self._notifier.send(payload.make_context(subject), payload.make_message(notice, subject, PUBLISHER))
             except errors.SuperconductorError as error:
                 self._complaints(str(error), logging.WARNING, "notifications wait to be sent: %s", error)
                 break
@@ -90,8 +90,8 @@ class NotificationSender:
                 break
         return sent
 
-    def _drop(self, place: Place) -> None:
-        dropped = place.write(outbox.drop, self._kind, place.now() - self._keep)
+    def _drop_old(self, place: Place) -> None:
+        dropped = place.write(outbox.drop_notices, self._kind, place.current_time() - self._keep)
         if dropped:
             LOG.warning("%d notifications were dropped: they could not be sent for %.0f s", dropped, self._keep)
 
@@ -106,7 +106,7 @@ class NotificationService:
         self, settings: NotificationSettings, bus_url: str, places: Sequence[tuple[str, outbox.Kind, Callable[[], Place]]]
     ) -> None:
         """``places``: name, kind and maker of each outbox's database. ``bus_url``: the process's own bus."""
-        self._notifier = Notifier(settings, bus_url) if settings.on else None
+        self._notifier = Notifier(settings, bus_url) if settings.is_on else None
         self._threads: list[Periodic] = []
         if self._notifier is not None:
             senders = [(name, NotificationSender(place, kind, self._notifier, settings.keep)) for name, kind, place in places]

@@ -98,7 +98,7 @@ class ConductorSettings(Object, frozen=True, kw_only=True):
     images_folder: str = ""
     images_drop_folder: str = ""
 
-    def users(self, vhost: str) -> AgentUsers:
+    def agent_users_of(self, vhost: str) -> AgentUsers:
         """Which broker users may speak for a host on this virtual host."""
         return AgentUsers(required=self.agent_users == "required", prefix=self.agent_user_prefix or agents.prefix_of(vhost))
 
@@ -229,12 +229,12 @@ def list_opts() -> list[tuple[str, list[cfg.Opt]]]:
     return [("conductor", [*PROCESS_OPTS, *CONDUCTOR_OPTS])]
 
 
-def settings(conf: cfg.ConfigOpts) -> ConductorSettings:
+def read_settings(conf: cfg.ConfigOpts) -> ConductorSettings:
     """Register the options on ``conf`` and read them."""
     conf.register_opts(CONDUCTOR_OPTS, group="conductor")
     if 0.0 < conf.conductor.purge_age < DAY_S:
         raise errors.Misconfigured("[conductor] purge_age must be 0, or at least 86400: a delete must be remembered for a day")
     values = {option.dest: conf.conductor[option.dest] for option in CONDUCTOR_OPTS}
     values |= {"service_down_time": service_opts.down_time(conf), "idle_interval": service_opts.idle_interval(conf)}
-    values |= {"images_folder": images_opts.folder(conf), "images_drop_folder": images_opts.drop_folder(conf)}
+    values |= {"images_folder": images_opts.read_folder(conf), "images_drop_folder": images_opts.drop_folder(conf)}
     return ConductorSettings(**values)

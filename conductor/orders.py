@@ -15,12 +15,12 @@ from objects.build import BuildOrder, BuildOrders, DeleteOrder, Origin
 from objects.context import RequestContext
 from objects.move import MoveKind
 from objects.task import Power, TaskOrder
-from objects.text import FAULT_SIZE, NAME_LENGTH, clean
+from objects.text import FAULT_SIZE, NAME_LENGTH, clean_text
 from rpc.compute import ComputeClient, HostOrders
 from service import metrics
-from service.bisect import isolate
+from service.bisect import isolate_failures
 from service.rate_limited_log import RateLimitedLog
-from service.steps import step
+from service.steps import log_step
 
 LOG = logging.getLogger(__name__)
 
@@ -64,7 +64,7 @@ class Recipient(Protocol):
     def attempt(self) -> int: ...
 
 
-@metrics.stage("order")
+@metrics.measure_stage("order")
 def send_orders(to: OrderSender, orders: Iterable[Order], *, apart: bool = False) -> dict[str, Exception]:
     """Send one cast per host and batch, in the requester's context. The sweep sends orders that could not be sent now.
 
@@ -81,7 +81,7 @@ def send_orders(to: OrderSender, orders: Iterable[Order], *, apart: bool = False
         casts.append(HostOrders(context_of(spec), host, message))
         for order in members:
             row = order.instance
-            step(LOG, "ordered", row.uuid, spec.request_id, cell=to.name, host=host, attempt=row.attempt)
+            log_step(LOG, "ordered", row.uuid, spec.request_id, cell=to.name, host=host, attempt=row.attempt)
     return _cast_all(to, casts)
 
 
@@ -96,7 +96,7 @@ def send_deletes(
     for row in rows:
         order = DeleteOrder(instance_uuid=row.uuid, attempt=row.attempt, fence=row.fence, builds_only=builds_only)
         by_host[row.host or ""].append(order)
-    return _cast_all(to, [HostOrders(context, host, some) for host, some in by_host.items()])
+    return _cast_all(to, [HostOrders(context, host, orders) for host, orders in by_host.items()])
 
 
 def send_tasks(to: OrderSender, context: RequestContext, tasks: Iterable[DueTask]) -> dict[str, Exception]:
@@ -106,8 +106,8 @@ def send_tasks(to: OrderSender, context: RequestContext, tasks: Iterable[DueTask
         if task.order is not None:
             by_host[task.host].append(task.order)
             about = (task.instance_uuid, task.order.request_id)
-            step(LOG, f"{task.order.kind} ordered", *about, cell=to.name, host=task.host, state=task.order.power)
-    return _cast_all(to, [HostOrders(context, host, some) for host, some in by_host.items()])
+            log_step(LOG, f"{task.order.kind} ordered", *about, cell=to.name, host=task.host, state=task.order.power)
+    return _cast_all(to, [HostOrders(context, host, orders) for host, orders in by_host.items()])
 
 
 def ask_to_introduce(to: OrderSender, hosts: Iterable[str]) -> None:
@@ -131,16 +131,16 @@ def _cast_all(to: OrderSender, casts: Sequence[HostOrders]) -> dict[str, Excepti
     compute = to.compute
     refused: dict[str, Exception] = {}
     for first in range(0, len(casts), CASTS_AT_ONCE):
-        some = casts[first : first + CASTS_AT_ONCE]
+        group = casts[first : first + CASTS_AT_ONCE]
         try:
-            done = isolate(lambda each: to.send(compute.order, each), some)
+            done = isolate_failures(lambda host_orders: to.send(compute.send_orders, host_orders), group)
         except errors.Transient as error:
             text = "%s: orders for %d hosts were not sent; the sweep will send them: %s"
             to.complaints(f"{to.name}: {error}", logging.WARNING, text, to.name, len(casts) - first, error)
             break
         for cast, refusal in done.failed:
-            text = clean(str(refusal), FAULT_SIZE)
-            host = clean(cast.host, NAME_LENGTH)
+            text = clean_text(str(refusal), FAULT_SIZE)
+            host = clean_text(cast.host, NAME_LENGTH)
             to.complaints(text, logging.ERROR, "%s: order for host %s was not sent: %s", to.name, host, text)
             orders = cast.orders.orders if isinstance(cast.orders, BuildOrders) else cast.orders
             refused |= {order.instance_uuid: refusal for order in orders}

@@ -28,7 +28,7 @@ class Placed:
     cell: Cell
 
     @property
-    def instance(self) -> Instance:
+    def staged_instance(self) -> Instance:
         """The instance's row before hand-over."""
         spec, selection = self.batch.spec, self.selection
         return Instance(
@@ -42,7 +42,7 @@ class Placed:
             alternates=self.alternates,
             max_attempts=spec.max_attempts,
             deadline=self.request.deadline,
-            has_group=spec.group is not None and spec.group.policy.strict,
+            has_group=spec.group is not None and spec.group.policy.is_strict,
             server_uuid=self.request.server_uuid,
             turn=self.request.turn,
             power=self.request.power,
@@ -53,7 +53,7 @@ class Placed:
     def new_instance(self) -> staging.NewInstance:
         request = self.request
         return staging.NewInstance(
-            instance=self.instance, name=request.name, launch_index=request.launch_index, created_at=request.created_at
+            instance=self.staged_instance, name=request.name, launch_index=request.launch_index, created_at=request.created_at
         )
 
     @property
@@ -68,8 +68,8 @@ class Placed:
         )
 
     @property
-    def order(self) -> Order:
-        return Order(instance=self.instance, name=self.request.name, spec=self.batch.spec)
+    def build_order(self) -> Order:
+        return Order(instance=self.staged_instance, name=self.request.name, spec=self.batch.spec)
 
 
 def by_cell(placed: Iterable[Placed]) -> dict[Cell, list[Placed]]:

@@ -21,7 +21,7 @@ from images import opts as images_opts
 from objects import errors
 from objects.process import CONDUCTOR_BINARY
 from service import notifications, process
-from service.opts import refuse
+from service.opts import refuse_option
 from service.process import Plan, Role
 from service.vault import Vault
 from service.waiting import wait_for
@@ -58,7 +58,7 @@ class ConductorRole:
             self._begun = True
             self._service.start()
             self._notifications.start()
-            wait_for(f"the {self._level} conductor's topic", self._service.check, stopped)
+            wait_for(f"the {self._level} conductor's topic", self._service.check_bus, stopped)
             self._presence.start()
 
     def stop(self) -> None:
@@ -68,29 +68,29 @@ class ConductorRole:
             self._notifications.stop()
         self._close()
 
-    def reload(self) -> None:
+    def reload_settings(self) -> None:
         """Does nothing: none of its own options can change at run time."""
 
 
 def super_role(conf: cfg.ConfigOpts) -> ConductorRole:
     """The API level's conductor."""
-    settings = opts.settings(conf)
+    settings = opts.read_settings(conf)
     level = ApiLevel(conf, pool_size=2 * settings.workers + SWEEP_CONNECTIONS)  # doorbells' builds, and the queue sweep's
     service = SuperConductorService(settings, level.registry, level.database, level.bus, Vault(conf.secrets["keys"]))
-    notifier = notify.of_api_level(notifications.settings(conf), level.url, level.database, level.registry)
+    notifier = notify.of_api_level(notifications.read_settings(conf), level.url, level.database, level.registry)
     heartbeat = Presence(level.database, "api", CONDUCTOR_BINARY, conf.report_interval)
-    return ConductorRole(SUPER, (service, notifier, heartbeat), partial(level.wait, for_bus=True), level.close)
+    return ConductorRole(SUPER, (service, notifier, heartbeat), partial(level.wait_ready, for_bus=True), level.close)
 
 
 def cell_role(conf: cfg.ConfigOpts) -> ConductorRole:
     """A cell's conductor."""
-    settings = opts.settings(conf)
+    settings = opts.read_settings(conf)
     cell = OwnCell(conf, pool_size=settings.workers + SWEEP_CONNECTIONS)
     vault, pace = Vault(conf.secrets["keys"]), conf.report_interval / HEARTBEAT_ROUNDS
     service = CellConductorService(settings, cell.name, cell.database, cell.bus, vault, heartbeat_pace=pace)
-    notifier = notify.of_cell(notifications.settings(conf), conf.transport_url, cell.database)
+    notifier = notify.of_cell(notifications.read_settings(conf), conf.transport_url, cell.database)
     heartbeat = Presence(cell.database, "cell", CONDUCTOR_BINARY, conf.report_interval)
-    return ConductorRole(CELL, (service, notifier, heartbeat), cell.wait, cell.close)
+    return ConductorRole(CELL, (service, notifier, heartbeat), cell.wait_ready, cell.close)
 
 
 class Conductors:
@@ -115,9 +115,9 @@ class Conductors:
         for thread in threads:
             thread.join()
 
-    def reload(self) -> None:
+    def reload_settings(self) -> None:
         for role in self._roles:
-            role.reload()
+            role.reload_settings()
 
 
 def roles_of(conf: cfg.ConfigOpts) -> tuple[str, ...]:
@@ -132,21 +132,21 @@ def roles_of(conf: cfg.ConfigOpts) -> tuple[str, ...]:
             "both."
         )
     if SUPER in roles:
-        api_level.check(conf)
+        api_level.check_config(conf)
     else:
         for option in ("api_database.connection", "api_transport_url"):
-            refuse(conf, option, _OWN_CELL_ONLY)
-        if Vault(conf.secrets["keys"]).sealing:
+            refuse_option(conf, option, _OWN_CELL_ONLY)
+        if Vault(conf.secrets["keys"]).can_seal:
             raise errors.Misconfigured(
                 f"[secrets] keys must not contain a master key here: {_OWN_CELL_ONLY}. "
                 "'superconductor secrets derive CELL' prints the key of one cell."
             )
     if CELL in roles:
-        own_cell.check(conf)
+        own_cell.check_config(conf)
     return roles
 
 
-def plan(conf: cfg.ConfigOpts) -> Plan:
+def read_plan(conf: cfg.ConfigOpts) -> Plan:
     """Raises Misconfigured."""
     roles = roles_of(conf)
     makers = [make for name, make in ((SUPER, super_role), (CELL, cell_role)) if name in roles]
@@ -155,7 +155,7 @@ def plan(conf: cfg.ConfigOpts) -> Plan:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """The command."""
-    return process.main(CONDUCTOR_BINARY, argv, [opts.list_opts(), cells_opts.list_opts(), images_opts.list_opts()], plan)
+    return process.main(CONDUCTOR_BINARY, argv, [opts.list_opts(), cells_opts.list_opts(), images_opts.list_opts()], read_plan)
 
 
 if __name__ == "__main__":

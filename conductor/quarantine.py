@@ -19,9 +19,9 @@ from db.dead_letters import Level
 from db.sql import retry
 from db.sql.connection import Connection
 from objects import errors
-from objects.text import clean
+from objects.text import clean_text
 from service import metrics
-from service.bisect import Isolated, Transient, isolate
+from service.bisect import Isolated, Transient, isolate_failures
 from service.rate_limited_log import RateLimitedLog
 
 LOG = logging.getLogger(__name__)
@@ -46,14 +46,14 @@ class TransactionRunner(Protocol):
 
 
 class _Held(NamedTuple):
-    """A cached letter. ``due`` (next retry) and ``noted`` (last change): seconds of the monotonic clock."""
+    """A cached letter. ``due_items`` (next retry) and ``noted`` (last change): seconds of the monotonic clock."""
 
     tries: int
     due: float
     noted: float
 
 
-class SetAside:
+class Quarantine:
     """The dead letters of one database. Runs steps without the items that are set aside. Thread-safe."""
 
     def __init__(self, place: TransactionRunner, level: Level, clock: Callable[[], float] = time.monotonic) -> None:
@@ -63,21 +63,22 @@ class SetAside:
         self._lock = threading.Lock()
         self._held: dict[tuple[str, str], _Held] = {}
         self._complaints = RateLimitedLog(LOG)
-        metrics.DEAD_LETTERS.follow(self._count)
+        metrics.DEAD_LETTERS.follow_reader(self._count_letters)
 
     @property
     def holds_letters(self) -> bool:
         """Whether this process knows of any letter."""
         return bool(self._held)
 
-    def refresh(self) -> None:
+    def refresh_letters(self) -> None:
         """Read the letters. Call it when a process starts, and every ``REFRESH_INTERVAL_S``."""
         began = self._clock()
         if self._held:
             self._place.write(dead_letters.forget_stale, self._level)
         letters = self._place.read(dead_letters.list_all, self._level)
         read = {
-            (each.step, each.key): _Held(each.tries, float("inf") if each.skipped else began + each.wait, began) for each in letters
+            (letter.step, letter.key): _Held(letter.tries, float("inf") if letter.skipped else began + letter.wait, began)
+            for letter in letters
         }
         with self._lock:
             self._held = read | {key: held for key, held in self._held.items() if held.noted > began}
@@ -95,15 +96,15 @@ class SetAside:
 
         ``work`` and ``transient`` are as for ``isolate``. Raises ``transient`` errors.
         """
-        due = self.due(step, items, key=key)
-        done = isolate(work, due, transient=transient)
-        self.failed(step, {key(item): error for item, error in done.failed})
+        due = self.due_items(step, items, key=key)
+        done = isolate_failures(work, due, transient=transient)
+        self.note_failed(step, {key(item): error for item, error in done.failed})
         if self._held:
             failed = {key(item) for item, _ in done.failed}
-            self.succeeded(step, [name for name in map(key, due) if name not in failed])
+            self.note_succeeded(step, [name for name in map(key, due) if name not in failed])
         return done
 
-    def due(self, step: str, items: Sequence[T], *, key: Callable[[T], str] = str) -> Sequence[T]:
+    def due_items(self, step: str, items: Sequence[T], *, key: Callable[[T], str] = str) -> Sequence[T]:
         """The items without those that wait for a retry or are skipped."""
         if not self._held:
             return items
@@ -112,7 +113,7 @@ class SetAside:
             waiting = {name for (held_by, name), held in self._held.items() if held_by == step and held.due > now}
         return [item for item in items if dead_letters.key_of(key(item)) not in waiting] if waiting else items
 
-    def again(self, step: str) -> list[str]:
+    def due_keys(self, step: str) -> list[str]:
         """Keys of this step's letters that are due, for a step that does not read these items itself."""
         if not self._held:
             return []
@@ -120,17 +121,17 @@ class SetAside:
         with self._lock:
             return sorted(name for (held_by, name), held in self._held.items() if held_by == step and held.due <= now)
 
-    def holds(self, step: str) -> bool:
+    def has_letters(self, step: str) -> bool:
         """Whether this process knows of letters of the step."""
         with self._lock:
             return any(held_by == step for held_by, _ in self._held)
 
-    def wait(self, step: str, key: str) -> float:
+    def seconds_until_retry(self, step: str, key: str) -> float:
         """Seconds until this item is retried; 0.0 if it is not set aside, infinite if it is skipped."""
         held = self._held.get((step, dead_letters.key_of(key)))
         return max(0.0, held.due - self._clock()) if held is not None else 0.0
 
-    def failed(self, step: str, faults: Mapping[str, Exception]) -> None:
+    def note_failed(self, step: str, faults: Mapping[str, Exception]) -> None:
         """Set these items aside. Raises nothing: if the letters cannot be written, this process remembers them in memory."""
         if not faults:
             return
@@ -139,30 +140,30 @@ class SetAside:
         for name, reason in reasons.items():
             metrics.SET_ASIDE.labels(step).inc()
             text = "%s: %s of %s cannot be processed and is set aside: %s; see 'superconductor dead-letter list'"
-            about = (self._place.name, clean(name, 100), step, reason)
+            about = (self._place.name, clean_text(name, 100), step, reason)
             self._complaints(f"{step} {reason.partition(':')[0]}", logging.ERROR, text, *about, exc_info=faults[name])
         with self._lock:
             for name in map(dead_letters.key_of, reasons):
                 tries = self._held[step, name].tries + 1 if (step, name) in self._held else 1
                 self._held[step, name] = _Held(tries, now + dead_letters.retry_wait(tries), now)
         try:
-            self._place.write(dead_letters.put, self._level, step, reasons)
+            self._place.write(dead_letters.put_letters, self._level, step, reasons)
         except Exception as error:  # noqa: BLE001 - the step goes on without the record; the error is logged
             self._complaints("put", logging.WARNING, "%s: a dead letter cannot be written: %s", self._place.name, reason_of(error))
 
-    def succeeded(self, step: str, keys: Iterable[str]) -> None:
+    def note_succeeded(self, step: str, keys: Iterable[str]) -> None:
         """Remove the known letters of these items: they were processed, or need no processing any more."""
         with self._lock:
-            mine = sorted({name for name in map(dead_letters.key_of, keys) if (step, name) in self._held})
-        if not mine:
+            known_names = sorted({name for name in map(dead_letters.key_of, keys) if (step, name) in self._held})
+        if not known_names:
             return
-        self._place.write(dead_letters.remove, self._level, step, mine)
+        self._place.write(dead_letters.remove_letters, self._level, step, known_names)
         with self._lock:
-            for name in mine:
+            for name in known_names:
                 self._held.pop((step, name), None)
-        LOG.info("%s: processed %d items of %s that had been set aside", self._place.name, len(mine), step)
+        LOG.info("%s: processed %d items of %s that had been set aside", self._place.name, len(known_names), step)
 
-    def _count(self) -> metrics.Values:
+    def _count_letters(self) -> metrics.Values:
         with self._lock:
             counts = Counter(step for step, _ in self._held)
         return [((self._place.name, step), number) for step, number in counts.items()]
@@ -170,5 +171,5 @@ class SetAside:
 
 def reason_of(error: Exception) -> str:
     """One line about the error, without the SQL statement and its parameters."""
-    cause = retry.cause(error)
-    return clean(f"{type(cause).__name__}: {' '.join(str(cause).split())}", dead_letters.REASON_SIZE)
+    cause = retry.cause_of(error)
+    return clean_text(f"{type(cause).__name__}: {' '.join(str(cause).split())}", dead_letters.REASON_SIZE)

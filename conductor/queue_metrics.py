@@ -26,16 +26,19 @@ class QueueMetrics:
     def __init__(self, api_database: ApiDatabase) -> None:
         self._database = api_database
         self._sample: Sample[Sequence[WaitingCount]] = Sample(
-            "the queue", lambda: api_database.read(api_metering.queue, PROJECTS_LIMIT)
+            "the queue", lambda: api_database.read(api_metering.count_queued, PROJECTS_LIMIT)
         )
-        metrics.QUEUE_DEPTH.follow(self._depth)
-        metrics.QUEUE_AGE.follow(self._age)
+        metrics.QUEUE_DEPTH.follow_reader(self._count_waiting)
+        metrics.QUEUE_AGE.follow_reader(self._oldest_age)
 
-    def _depth(self) -> metrics.Values:
+    def _count_waiting(self) -> metrics.Values:
         return [((waiting.name or OTHER_PROJECTS,), waiting.count) for waiting in self._sample.get() or ()]
 
-    def _age(self) -> metrics.Values:
-        return [((waiting.name or OTHER_PROJECTS,), _age(waiting, self._database.now())) for waiting in self._sample.get() or ()]
+    def _oldest_age(self) -> metrics.Values:
+        return [
+            ((waiting.name or OTHER_PROJECTS,), _age_of(waiting, self._database.current_time()))
+            for waiting in self._sample.get() or ()
+        ]
 
 
 class OperationMetrics:
@@ -44,18 +47,18 @@ class OperationMetrics:
     def __init__(self, api_database: ApiDatabase) -> None:
         self._database = api_database
         self._sample: Sample[Sequence[WaitingCount]] = Sample("operations", lambda: api_database.read(api_metering.open_operations))
-        metrics.OPERATIONS.follow(self._depth)
-        metrics.OPERATION_AGE.follow(self._age)
+        metrics.OPERATIONS.follow_reader(self._count_waiting)
+        metrics.OPERATION_AGE.follow_reader(self._oldest_age)
 
-    def _depth(self) -> metrics.Values:
-        found = self._sample.get()
-        if found is None:
+    def _count_waiting(self) -> metrics.Values:
+        counted = self._sample.get()
+        if counted is None:
             return []
-        counts = {waiting.name: waiting.count for waiting in found}
+        counts = {waiting.name: waiting.count for waiting in counted}
         return [((state,), counts.get(state, 0)) for state in OperationState if state is not OperationState.ENDED]
 
-    def _age(self) -> metrics.Values:
-        return [((waiting.name,), _age(waiting, self._database.now())) for waiting in self._sample.get() or ()]
+    def _oldest_age(self) -> metrics.Values:
+        return [((waiting.name,), _age_of(waiting, self._database.current_time())) for waiting in self._sample.get() or ()]
 
 
 class CellQueue:
@@ -64,20 +67,24 @@ class CellQueue:
     def __init__(self, name: str, cell_database: CellDatabase) -> None:
         self._name = name
         self._database = cell_database
-        self._sample: Sample[Sequence[WaitingCount]] = Sample(f"cell {name}", lambda: cell_database.read(cell_metering.passing))
-        metrics.CELL_DEPTH.follow(self._depth)
-        metrics.CELL_AGE.follow(self._age)
+        self._sample: Sample[Sequence[WaitingCount]] = Sample(
+            f"cell {name}", lambda: cell_database.read(cell_metering.count_passing)
+        )
+        metrics.CELL_DEPTH.follow_reader(self._count_waiting)
+        metrics.CELL_AGE.follow_reader(self._oldest_age)
 
-    def _depth(self) -> metrics.Values:
-        found = self._sample.get()
-        if found is None:
+    def _count_waiting(self) -> metrics.Values:
+        counted = self._sample.get()
+        if counted is None:
             return []
-        counts = {waiting.name: waiting.count for waiting in found}
+        counts = {waiting.name: waiting.count for waiting in counted}
         return [((self._name, state), counts.get(state, 0)) for state in cell_metering.PASSING]
 
-    def _age(self) -> metrics.Values:
-        return [((self._name, waiting.name), _age(waiting, self._database.now())) for waiting in self._sample.get() or ()]
+    def _oldest_age(self) -> metrics.Values:
+        return [
+            ((self._name, waiting.name), _age_of(waiting, self._database.current_time())) for waiting in self._sample.get() or ()
+        ]
 
 
-def _age(waiting: WaitingCount, now: float) -> float:
+def _age_of(waiting: WaitingCount, now: float) -> float:
     return max(0.0, now - waiting.oldest)

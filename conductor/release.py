@@ -27,7 +27,7 @@ class Released:
     referring: Mapping[str, str]  # instance -> the instance whose verdict has the secrets of its batch
     lost: frozenset[str]
 
-    def attached(self, verdict: Verdict) -> Verdict:
+    def verdict_with_secrets(self, verdict: Verdict) -> Verdict:
         """The verdict with its secrets; a refusal for an instance whose secrets are lost."""
         uuid = verdict.instance_uuid
         if uuid in self.lost:
@@ -41,27 +41,27 @@ class Release:
     def __init__(self, vault: Vault) -> None:
         self._vault = vault
 
-    def of(self, uuids: Iterable[str], kept: Mapping[str, Kept]) -> Released:
-        """Decrypt the stored secrets (``kept``, by instance UUID) of these instances.
+    def decrypt_secrets(self, uuids: Iterable[str], secrets_by_uuid: Mapping[str, Kept]) -> Released:
+        """Decrypt the stored secrets (``secrets_by_uuid``, by instance UUID) of these instances.
 
         Raises errors.Misconfigured if no key opens one of them, and logs which batch.
         """
-        wanted = list(uuids)
+        instance_uuids = list(uuids)
         carried: dict[str, BootSecrets] = {}
         referring: dict[str, str] = {}
         first: dict[str, str] = {}
-        for uuid in wanted:
-            found = kept.get(uuid)
-            if found is None or found.sealed is None:
+        for uuid in instance_uuids:
+            kept_secrets = secrets_by_uuid.get(uuid)
+            if kept_secrets is None or kept_secrets.sealed is None:
                 continue
-            if found.batch_id in first:
-                referring[uuid] = first[found.batch_id]
+            if kept_secrets.batch_id in first:
+                referring[uuid] = first[kept_secrets.batch_id]
             else:
-                first[found.batch_id] = uuid
-                carried[uuid] = self._open(uuid, found.batch_id, found.sealed)
-        return Released(carried=carried, referring=referring, lost=frozenset(wanted) - carried.keys() - referring.keys())
+                first[kept_secrets.batch_id] = uuid
+                carried[uuid] = self._open_sealed(uuid, kept_secrets.batch_id, kept_secrets.sealed)
+        return Released(carried=carried, referring=referring, lost=frozenset(instance_uuids) - carried.keys() - referring.keys())
 
-    def _open(self, uuid: str, batch_id: str, sealed: str) -> BootSecrets:
+    def _open_sealed(self, uuid: str, batch_id: str, sealed: str) -> BootSecrets:
         try:
             return self._vault.open(batch_id, sealed)
         except errors.Misconfigured as error:

@@ -45,7 +45,7 @@ class RestoreWatch:
     ) -> None:
         """``images``: see ``Thaw``. ``idle_interval``: seconds between two looks while there are no requests; None: as always."""
         self.pace = Pace(incarnation.MARK_INTERVAL_S, idle_interval)
-        """Of the loop that calls ``look``. It looks often until the databases agree."""
+        """Of the loop that calls ``watch_marks``. It looks often until the databases agree."""
         self._images = images
         self._database = api_database
         self._ledger = ledger
@@ -53,7 +53,7 @@ class RestoreWatch:
         self._complaints = RateLimitedLog(LOG)
         self._last: Known | None = None
         """The latest mark on which the databases agreed; unlike ``known`` it is kept until a comparison."""
-        self._asked: set[str] = set()
+        self._answered_cells: set[str] = set()
         """UUIDs of cells that were asked about the queue since the API database was last unavailable."""
         self.known: Known | None = None
         self.reason = "the API database has not been compared with its cells yet"
@@ -61,44 +61,44 @@ class RestoreWatch:
 
     name = "restored databases"
 
-    def look(self) -> None:
+    def watch_marks(self) -> None:
         """Check the marks, and compare if that is due.
 
         Raises DatabaseUnavailable. Then nothing is leased until the next check: the database may return in an older state.
         """
         try:
-            self._look()
+            self._check_marks()
         except errors.DatabaseUnavailable:
-            self._asked.clear()
+            self._answered_cells.clear()
             self.known, self.reason = None, "the API database was unavailable, and has not been compared with its cells since"
             raise
         if self.known is None:
-            self.pace.hurry()
+            self.pace.hurry_for()
 
-    def _look(self) -> None:
+    def _check_marks(self) -> None:
         if self.known is None:
-            self._registry.refresh()
-        now, has_raised = self._advance()
+            self._registry.refresh_cells()
+        now, has_raised = self._advance_incarnation()
         cells = {cell.uuid: cell for cell in comparison.all_cells(self._registry)}
         names = {uuid: cell.name for uuid, cell in cells.items()}
         confirmed_marks: Mapping[str, int] = {}
         stepped: Collection[str] = ()
-        asked: Mapping[str, Cell] = cells if self.known is None else {}
+        asked_cells: Mapping[str, Cell] = cells if self.known is None else {}
         if has_raised:
             confirmed_marks = self._database.read(incarnation.confirmed_marks)
             if self.known is not None and not now.comparing:
-                stepped = comparison.step(cells.values(), now, confirmed_marks)
-                asked = {uuid: cell for uuid, cell in cells.items() if uuid not in stepped}
-        marks = comparison.marks_of(self._registry, asked.values())
+                stepped = comparison.step_marks(cells.values(), now, confirmed_marks)
+                asked_cells = {uuid: cell for uuid, cell in cells.items() if uuid not in stepped}
+        marks = comparison.marks_of(self._registry, asked_cells.values())
         why = now.reason if now.comparing else comparison.why_restored(now, self._last, marks, names) or self._why_queued(cells)
         if why:
-            self._compare(now, why)
+            self._compare_queue(now, why)
         elif self._last is None and _no_cell_answers(cells, marks):
-            self._hold("no cell answers, so the API database may have been restored unnoticed")
+            self._hold_queue("no cell answers, so the API database may have been restored unnoticed")
         else:
-            self._agree(now, cells, marks, confirmed_marks, stepped)
+            self._agree_with_marks(now, cells, marks, confirmed_marks, stepped)
 
-    def _advance(self) -> tuple[Incarnation, bool]:
+    def _advance_incarnation(self) -> tuple[Incarnation, bool]:
         """Return the incarnation, and whether this process checks all cells: those that raise its mark do.
 
         The mark of a database that may be restored stays: its time tells how much is lost.
@@ -108,18 +108,18 @@ class RestoreWatch:
             return now, True
         if now is not None and known is not None and (not now.due or now.moved or now.uuid != known.uuid or now.mark < known.mark):
             return now, False
-        return self._database.write(incarnation.advance), True
+        return self._database.write(incarnation.advance_mark), True
 
     def _why_queued(self, cells: Mapping[str, Cell]) -> str:
         """Ask each cell once about the queued requests: only this shows a loss after the latest mark. Empty: no loss found."""
-        unasked = [cell for uuid, cell in cells.items() if uuid not in self._asked]
+        unasked = [cell for uuid, cell in cells.items() if uuid not in self._answered_cells]
         if not unasked:
             return ""
-        found, answered = comparison.handed_over(self._database, unasked)
-        self._asked.update(answered)
-        return f"{len(found)} queued requests are in their cells already" if found else ""
+        queued, answered = comparison.handed_over(self._database, unasked)
+        self._answered_cells.update(answered)
+        return f"{len(queued)} queued requests are in their cells already" if queued else ""
 
-    def _agree(
+    def _agree_with_marks(
         self,
         now: Incarnation,
         cells: Mapping[str, Cell],
@@ -128,53 +128,53 @@ class RestoreWatch:
         stepped: Collection[str],
     ) -> None:
         restored = comparison.restored_cells(now, confirmed_marks, marks)
-        closed = {cell_uuid for cell_uuid in restored if not self._reconcile(cells[cell_uuid])}
+        closed = {cell_uuid for cell_uuid in restored if not self._reconcile_cell(cells[cell_uuid])}
         behind = [uuid for uuid, seen in marks.seen.items() if (seen is None or seen.mark < now.mark) and uuid not in closed]
-        current = [*stepped, *(uuid for uuid in behind if self._note(cells[uuid], now))]
+        current = [*stepped, *(uuid for uuid in behind if self._note_mark(cells[uuid], now))]
         if current:
-            self._database.write(incarnation.confirm, dict.fromkeys(current, now.mark))
+            self._database.write(incarnation.confirm_marks, dict.fromkeys(current, now.mark))
         if self.reason and self._last is not None:
             LOG.warning("the API database agrees with its cells again: requests are leased")
         self._last = self.known = Known(uuid=now.uuid, mark=now.mark)
         self.reason = ""
 
-    def _note(self, cell: Cell, now: Incarnation) -> bool:
+    def _note_mark(self, cell: Cell, now: Incarnation) -> bool:
         try:
-            return cell.write(incarnation_mark.note, KnownMark(incarnation=now.uuid, mark=now.mark))
+            return cell.write(incarnation_mark.note_mark, KnownMark(incarnation=now.uuid, mark=now.mark))
         except errors.CellUnavailable:
             return False
 
-    def _hold(self, reason: str) -> None:
+    def _hold_queue(self, reason: str) -> None:
         self.known, self.reason = None, reason
         self._complaints(reason, logging.WARNING, "nothing is leased: %s", reason)
 
-    def _compare(self, now: Incarnation, why: str) -> None:
+    def _compare_queue(self, now: Incarnation, why: str) -> None:
         """Close the queue, compare it with every cell, and open it. It stays closed while a cell does not answer."""
-        self._hold(f"{why}: its queue is compared with the cells")
+        self._hold_queue(f"{why}: its queue is compared with the cells")
         if not now.comparing:
             self._database.write(incarnation.close, now.uuid, why)
         try:
             restored_cell.reconcile_all(self._registry, self._ledger)
-            done = comparison.compare(self._registry, self._ledger, now.uuid, images=self._images)
-            restored_cell.hold_others(self._places())
+            done = comparison.compare_cells(self._registry, self._ledger, now.uuid, images=self._images)
+            restored_cell.hold_others(self._audit_places())
         except comparison.ComparisonBlocked as missing:
             waits = f"{why.partition(WAITS)[0]}{WAITS}{mask_url(str(missing))}"
-            self._database.write(incarnation.explain, waits)
-            self._hold(f"{waits}. 'superconductor db restored --api --without CELL' goes on without a cell that is lost")
+            self._database.write(incarnation.store_reason, waits)
+            self._hold_queue(f"{waits}. 'superconductor db restored --api --without CELL' goes on without a cell that is lost")
             return
         self._last = None
-        found = ", ".join(f"{count} of {name}" for name, count in sorted(done.adopted.items()) if count)
-        LOG.warning("the API database was compared with its cells; servers adopted: %s", found or "none")
+        adopted_text = ", ".join(f"{count} of {name}" for name, count in sorted(done.adopted.items()) if count)
+        LOG.warning("the API database was compared with its cells; servers adopted: %s", adopted_text or "none")
         if done.frozen:
             LOG.warning("%d operations cannot be decided yet, and take no step: see 'superconductor verify'", done.frozen)
         for refused in done.refused:
             LOG.error("%s: delete the copy that is wrong", refused)
         self.reason = "the comparison has just been done"
 
-    def _places(self) -> Places:
+    def _audit_places(self) -> Places:
         return Places(self._database, self._ledger, self._registry, overdue=0.0)
 
-    def _reconcile(self, cell: Cell) -> bool:
+    def _reconcile_cell(self, cell: Cell) -> bool:
         """The cell's database was restored: bring its rows up to date, and have the feed read from the rows.
 
         Until that is done its mark does not rise, so nothing starts there.
@@ -182,17 +182,17 @@ class RestoreWatch:
         text = "cell %s: its database was restored to an older state: its feed reports its rows again; see 'superconductor verify'"
         LOG.error(text, cell.name)
         try:
-            count = restored_cell.reconcile(self._ledger, cell)
+            count = restored_cell.reconcile_cell(self._ledger, cell)
             self._database.write(events.rebuild_from_rows, cell.uuid)
         except errors.CellUnavailable as error:
             LOG.warning("cell %s: its feed reports its rows again when the cell answers: %s", cell.name, error)
             return False
-        restored_cell.hold_others(self._places())
+        restored_cell.hold_others(self._audit_places())
         LOG.warning("cell %s: %d rows were written to the feed again", cell.name, count)
         return True
 
 
 def _no_cell_answers(cells: Mapping[str, Cell], marks: Marks) -> bool:
     """Whether there are cells besides cell0 and none of them answers."""
-    builders = [uuid for uuid, cell in cells.items() if not cell.mapping.is_cell0]
+    builders = [uuid for uuid, cell in cells.items() if not cell.current_mapping.is_cell0]
     return (bool(builders) or bool(marks.silent)) and not any(uuid in marks.seen for uuid in builders)

@@ -27,10 +27,10 @@ from objects.instance_row import InstanceRow
 from objects.operation import OperationState
 from objects.task import Power, Task, TaskKind, TaskState
 
-LEFT = (State.DELETING, State.DELETED)
+ENDING_STATES = (State.DELETING, State.DELETED)
 
 
-def reconcile(ledger: Ledger, cell: Cell) -> int:
+def reconcile_cell(ledger: Ledger, cell: Cell) -> int:
     """Write into the cell what the API level knows of later tasks, powers and deletes of its rows. Returns how many it tells again.
 
     No guest is touched. Raises CellUnavailable.
@@ -38,16 +38,16 @@ def reconcile(ledger: Ledger, cell: Cell) -> int:
     after = ""
     while uuids := cell.read(cell_rows.rows_after, after, comparison.PAGE_SIZE):
         after = uuids[-1]
-        rows = cell.read(cell_rows.rows, uuids).rows
-        _, records = ledger.database.read(servers.records, uuids)
+        rows = cell.read(cell_rows.read_rows, uuids).rows
+        _, records = ledger.database.read(servers.read_records, uuids)
         known = {uuid: record for uuid, record in records.items() if record.cell_uuid == cell.uuid and uuid in rows}
-        _delete(cell, [uuid for uuid, record in known.items() if record.deleted and rows[uuid].state not in LEFT])
+        _delete(cell, [uuid for uuid, record in known.items() if record.deleted and rows[uuid].state not in ENDING_STATES])
         known = {uuid: record for uuid, record in known.items() if not record.deleted}
         _lose_track(cell, {uuid: rows[uuid] for uuid, record in known.items() if _runs_elsewhere(rows[uuid], record)})
         active = {uuid: record for uuid, record in known.items() if rows[uuid].state is State.ACTIVE}
-        _relearn(cell, rows, {uuid: record for uuid, record in active.items() if record.seen > rows[uuid].version})
-        _ask(cell, _later_tasks(ledger.database, rows, active))
-    return comparison.retell(ledger, cell)
+        _relearn_tasks(cell, rows, {uuid: record for uuid, record in active.items() if record.seen > rows[uuid].version})
+        _ask_tasks(cell, _later_tasks(ledger.database, rows, active))
+    return comparison.retell_rows(ledger, cell)
 
 
 def reconcile_all(registry: CellRegistry, ledger: Ledger, without: Collection[str] = ()) -> None:
@@ -56,24 +56,24 @@ def reconcile_all(registry: CellRegistry, ledger: Ledger, without: Collection[st
     ``without``: names of cells that an operator has left out. Raises ComparisonBlocked if another cell stops answering.
     """
     try:
-        for cell in registry.cells():
+        for cell in registry.list_cells():
             if cell.name not in without:
-                reconcile(ledger, cell)
+                reconcile_cell(ledger, cell)
     except errors.CellUnavailable as error:
         raise comparison.ComparisonBlocked(str(error)) from error
 
 
 def hold_others(places: Places) -> None:
     """Of each server with several bodies whose rows permit them to run, hold those that are not the server."""
-    places.begin()
-    for page in permits.pages(places):
-        if found := [finding for finding in permits.look(places, page) if finding.repair]:
-            permits.repair(places, found)
+    places.begin_check()
+    for page in permits.list_pages(places):
+        if findings := [finding for finding in permits.find_inconsistent(places, page) if finding.repair]:
+            permits.repair_findings(places, findings)
 
 
 def _delete(cell: Cell, uuids: Sequence[str]) -> None:
     if uuids:
-        cell.write(instances.delete, uuids, cell.now())
+        cell.write(instances.delete, uuids, cell.current_time())
 
 
 def _runs_elsewhere(row: InstanceRow, record: Record) -> bool:
@@ -83,11 +83,11 @@ def _runs_elsewhere(row: InstanceRow, record: Record) -> bool:
 
 def _lose_track(cell: Cell, rows: Mapping[str, InstanceRow]) -> None:
     if rows:
-        now = cell.now()
-        cell.write(instances.transition, rows, lambda row: lifecycle.lose_track(row, rows[row.uuid].attempt, now), now)
+        now = cell.current_time()
+        cell.write(instances.transition_rows, rows, lambda row: lifecycle.lose_track(row, rows[row.uuid].attempt, now), now)
 
 
-def _relearn(cell: Cell, rows: Mapping[str, InstanceRow], records: Mapping[str, Record]) -> None:
+def _relearn_tasks(cell: Cell, rows: Mapping[str, InstanceRow], records: Mapping[str, Record]) -> None:
     """How the rows' own tasks ended, and what powers their hosts have reported since."""
     ended = {
         uuid: TaskEnd(
@@ -97,32 +97,42 @@ def _relearn(cell: Cell, rows: Mapping[str, InstanceRow], records: Mapping[str, 
         if record.task_number == rows[uuid].task_number and _is_readable(record)
     }
     if ended:
-        cell.write(tasks.relearn, ended, cell.now())
+        cell.write(tasks.relearn_tasks, ended, cell.current_time())
 
 
 def _later_tasks(database: ApiDatabase, rows: Mapping[str, InstanceRow], records: Mapping[str, Record]) -> list[TaskFor]:
     """The tasks that the rows have lost: the latest that the cell had told, or that an open live migration asks of its source."""
     lost = [uuid for uuid, record in records.items() if record.task_number > rows[uuid].task_number and _is_readable(record)]
-    found = interface_tasks(database, lost)
+    later_tasks = interface_tasks(database, lost)
     for uuid in lost:
         record = records[uuid]
-        found.setdefault(uuid, Task(number=record.task_number, kind=TaskKind.POWER, power=Power(record.power)))
-    found |= _transfers(database, rows, records)
-    return [TaskFor(instance_uuid=uuid, task=task) for uuid, task in sorted(found.items()) if task.number > rows[uuid].task_number]
+        later_tasks.setdefault(uuid, Task(number=record.task_number, kind=TaskKind.POWER, power=Power(record.power)))
+    later_tasks |= _pending_transfers(database, rows, records)
+    return [
+        TaskFor(instance_uuid=uuid, task=task) for uuid, task in sorted(later_tasks.items()) if task.number > rows[uuid].task_number
+    ]
 
 
-def _transfers(database: ApiDatabase, rows: Mapping[str, InstanceRow], records: Mapping[str, Record]) -> dict[str, Task]:
+def _pending_transfers(database: ApiDatabase, rows: Mapping[str, InstanceRow], records: Mapping[str, Record]) -> dict[str, Task]:
     """Of guests that may have gone over to other bodies, although no cell has told so yet."""
-    opened = database.read(operations.open_for, {record.server for record in records.values()})
-    sending = [each.uuid for each in opened.values() if each.state is OperationState.SENDING and not each.unreadable]
-    found = database.read(operations.with_bodies, sending) if sending else []
-    sources = {each.source.uuid: task_of(each, each.source, ()) for each in found if each.source is not None}
+    opened = database.read(operations.open_for, {record.uuid_of_server for record in records.values()})
+    sending = [
+        opened_operation.uuid
+        for opened_operation in opened.values()
+        if opened_operation.state is OperationState.SENDING and not opened_operation.unreadable
+    ]
+    sending_operations = database.read(operations.with_bodies, sending) if sending else []
+    sources = {
+        opened_operation.source.uuid: task_of(opened_operation, opened_operation.source, ())
+        for opened_operation in sending_operations
+        if opened_operation.source is not None
+    }
     return {uuid: task for uuid, task in sources.items() if uuid in records and task.number > records[uuid].task_number}
 
 
-def _ask(cell: Cell, wanted: Sequence[TaskFor]) -> None:
-    if wanted:
-        cell.write(tasks.ask, wanted, cell.now())
+def _ask_tasks(cell: Cell, tasks_wanted: Sequence[TaskFor]) -> None:
+    if tasks_wanted:
+        cell.write(tasks.ask_tasks, tasks_wanted, cell.current_time())
 
 
 def _is_readable(record: Record) -> bool:

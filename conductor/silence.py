@@ -32,11 +32,11 @@ class SilenceWatch:
     def has_work(self, due: SweepsDue) -> bool:
         return due.silences or self._registry.has_silent()
 
-    def sweep(self) -> None:
+    def sweep_deletes(self) -> None:
         """Record cells that stopped answering. Remove the record of cells that answer again and whose feed was caught up with."""
         known = {each.cell_uuid for each in self._database.read(silences.read)}
-        cells = {cell.uuid: cell for cell in self._registry.cells()}
-        broken = self._registry.broken()
+        cells = {cell.uuid: cell for cell in self._registry.list_cells()}
+        broken = self._registry.reasons_by_uuid()
         silent = [
             Silence(cell_uuid=cell.uuid, since=since, reason=f"cell {cell.name!r}: its database does not answer")
             for cell in cells.values()
@@ -46,23 +46,23 @@ class SilenceWatch:
         silent += [Silence(cell_uuid=uuid, since=now, reason=reason) for uuid, reason in broken.items()]
         fresh = [each for each in silent if each.cell_uuid not in known]
         if fresh:
-            self._database.write(silences.begin, fresh)
+            self._database.write(silences.begin_silences, fresh)
             for each in fresh:
                 LOG.warning("%s: lists show the last known state of its servers", each.reason)
         silent_uuids = {each.cell_uuid for each in silent}
         over = {uuid for uuid in known - silent_uuids if uuid not in cells or self._is_followed(cells[uuid])}
         if over:
-            self._database.write(silences.end, over)
+            self._database.write(silences.end_silences, over)
             LOG.info("cells %s are no longer silent", ", ".join(sorted(cells[u].name if u in cells else u for u in over)))
 
     def _is_followed(self, cell: Cell) -> bool:
         """Whether the cell answers, and the summaries include all events up to its first answer."""
         try:
-            head = cell.read(feed.head)
+            head = cell.read(feed.read_head)
         except errors.CellUnavailable:
             self._heads.pop(cell.uuid, None)
             return False
-        if self._database.read(events.position, cell.uuid) < self._heads.setdefault(cell.uuid, head):
+        if self._database.read(events.read_cursor, cell.uuid) < self._heads.setdefault(cell.uuid, head):
             return False
         del self._heads[cell.uuid]
         return True

@@ -46,19 +46,19 @@ class SuperConductor:
 
     def console_output(self, context: RequestContext, uuid: str, lines: int | None, timeout: float) -> str:
         """Return the end of a server's console output. Raises what ``GuestReader.console_output`` does."""
-        return self._reader().console_output(context, uuid, lines, timeout)
+        return self._guest_reader().console_output(context, uuid, lines, timeout)
 
     def open_console(
         self, context: RequestContext, uuid: str, kind: ConsoleKind, path_digest: str, lifetime: float, timeout: float
     ) -> ConsolePlace:
         """Return the way to a server's console. Raises what ``GuestReader.open_console`` does."""
-        return self._reader().open_console(context, uuid, kind, path_digest, lifetime, timeout)
+        return self._guest_reader().open_console(context, uuid, kind, path_digest, lifetime, timeout)
 
     def diagnostics(self, context: RequestContext, uuid: str, timeout: float) -> Diagnostics:
         """Return what the hypervisor knows of a server's guest. Raises what ``GuestReader.diagnostics`` does."""
-        return self._reader().diagnostics(context, uuid, timeout)
+        return self._guest_reader().diagnostics(context, uuid, timeout)
 
-    def _reader(self) -> GuestReader:
+    def _guest_reader(self) -> GuestReader:
         if self._guests is None:
             raise errors.Unsupported("This super conductor asks no hosts about guests.")
         return self._guests

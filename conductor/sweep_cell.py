@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 
 from cells.presence import RECORD_LIFETIME_S
-from conductor.cell_conductor import CellConductor, measure
+from conductor.cell_conductor import CellConductor, measure_transitions
 from conductor.orders import OrderSender, send_deletes, send_orders, send_tasks
 from conductor.quarantine import REFRESH_INTERVAL_S
 from conductor.tidy import erase_finished
@@ -21,10 +21,10 @@ from objects.instance import Failure, FailureClass, Instance, State
 from objects.lifecycle import Change, Outcome
 from objects.process import AGENT_BINARY
 from objects.text import checked_name
-from service.bisect import isolate
+from service.bisect import isolate_failures
 from service.liveness import Liveness
 from service.periodic import Every
-from service.steps import step
+from service.steps import log_step
 
 LOG = logging.getLogger(__name__)
 
@@ -70,24 +70,24 @@ class CellSweep:
         self._look_at_hosts_now = Every(down_time / HOST_LOOKS_PER_DOWN_TIME)
         self._context = RequestContext(request_id=f"sweep-{sender.name}")
 
-    def sweep(self) -> None:
+    def sweep_cell(self) -> None:
         """Run all steps that have something to do.
 
         The steps after a failed one run nonetheless. Raises the first error at the end.
         """
         failed: list[Exception] = []
         steps: list[Callable[[], None]] = []
-        self._try(lambda: steps.extend(self._due()), failed)
+        self._try_step(lambda: steps.extend(self._due_steps()), failed)
         if failed:
             steps = [self.dead_hosts]
-        for each in steps:
-            self._try(each, failed)
+        for sweep_step in steps:
+            self._try_step(sweep_step, failed)
         if failed:
             raise failed[0]
 
-    def _try(self, each: Callable[[], None], failed: list[Exception]) -> None:
+    def _try_step(self, sweep_step: Callable[[], None], failed: list[Exception]) -> None:
         try:
-            each()
+            sweep_step()
         except Exception as error:  # noqa: BLE001 - the other steps must run; the first error is raised, the others are logged
             if failed:
                 name = type(error).__name__
@@ -96,73 +96,79 @@ class CellSweep:
                 self._sender.complaints(f"sweep {name}", logging.WARNING, text, self._sender.name, name, error, exc_info=trace)
             failed.append(error)
 
-    def _due(self) -> list[Callable[[], None]]:
+    def _due_steps(self) -> list[Callable[[], None]]:
         """The steps that have something to do, found with one statement."""
-        now = self._database.now()
-        found = self._database.read(due.look, now, now - self._resend_age, now - self._feed_age, RECORD_LIFETIME_S)
-        if found.live:
-            self._conductor.pace.hurry()
+        now = self._database.current_time()
+        due_now = self._database.read(due.look_for_work, now, now - self._resend_age, now - self._feed_age, RECORD_LIFETIME_S)
+        if due_now.live:
+            self._conductor.pace.hurry_for()
         may_repeat = True
-        if self._look_at_mark_now() or found.overdue or found.unaccepted:
-            may_repeat = not self._conductor.marks.look()
+        if self._look_at_mark_now() or due_now.overdue or due_now.unaccepted:
+            may_repeat = not self._conductor.marks.read_mark()
         # hosts are judged by their silence, so they are also looked at while nothing is under way
         steps: list[tuple[bool, Callable[[], None]]] = [
-            (self._look_at_hosts_now() or found.live, self.dead_hosts),
-            ((found.letters or self._aside.holds_letters) and self._refresh_now(), self._aside.refresh),
-            (found.overdue and may_repeat, self.deadlines),  # a restored row may be of a build that is over
-            (found.unaccepted and may_repeat, self.orders),
-            (found.deleting, self.deletes),
-            (found.tasks, self.tasks),
-            (found.finished, lambda: erase_finished(self._database, self._aside)),
-            (found.dead_processes, self._forget_processes),
-            (found.old_events and self._trim_now(), self._trim),
+            (self._look_at_hosts_now() or due_now.live, self.dead_hosts),
+            ((due_now.letters or self._aside.holds_letters) and self._refresh_now(), self._aside.refresh_letters),
+            (due_now.overdue and may_repeat, self.end_overdue),  # a restored row may be of a build that is over
+            (due_now.unaccepted and may_repeat, self.resend_orders),
+            (due_now.deleting, self.resend_deletes),
+            (due_now.tasks, self.resend_tasks),
+            (due_now.finished, lambda: erase_finished(self._database, self._aside)),
+            (due_now.dead_processes, self._forget_processes),
+            (due_now.old_events and self._trim_now(), self._trim_feed),
         ]
-        return [each for wanted, each in steps if wanted]
+        return [sweep_step for is_due, sweep_step in steps if is_due]
 
-    def orders(self) -> None:
+    def resend_orders(self) -> None:
         """Send again the orders of rows that stay SCHEDULED: the order was lost or the host is slow. A repeated order is harmless.
 
         Each goes in its own message: the host may have refused the first message because of another order in it.
         """
-        now = self._database.now()
-        found = self._database.read(instances.unaccepted, now - self._resend_age, SWEEP_PAGE_SIZE)
-        uuids = [*found.unreadable, *(order.instance.uuid for order in found.orders)]
+        now = self._database.current_time()
+        unaccepted = self._database.read(instances.list_unaccepted, now - self._resend_age, SWEEP_PAGE_SIZE)
+        uuids = [*unaccepted.unreadable, *(order.instance.uuid for order in unaccepted.orders)]
         if not uuids:
             return
-        self._database.write(instances.sent, uuids, now)  # unreadable ones too, or they would fill every page
-        wanted = set(self._aside.due(ORDERS, uuids))
-        refused = send_orders(self._sender, [order for order in found.orders if order.instance.uuid in wanted], apart=True)
-        self._settle(ORDERS, wanted, {uuid: found.unreadable[uuid] for uuid in found.unreadable if uuid in wanted} | refused)
+        self._database.write(instances.record_sent, uuids, now)  # unreadable ones too, or they would fill every page
+        due_uuids = set(self._aside.due_items(ORDERS, uuids))
+        refused = send_orders(self._sender, [order for order in unaccepted.orders if order.instance.uuid in due_uuids], apart=True)
+        self._settle_letters(
+            ORDERS, due_uuids, {uuid: unaccepted.unreadable[uuid] for uuid in unaccepted.unreadable if uuid in due_uuids} | refused
+        )
 
-    def tasks(self) -> None:
+    def resend_tasks(self) -> None:
         """Send again the orders of tasks that are not over, and forget those whose instances are not ACTIVE any more."""
-        now = self._database.now()
-        found, unreadable = self._database.read(tasks.unfinished, now - self._resend_age, SWEEP_PAGE_SIZE)
-        self._database.write(tasks.sent, [*unreadable, *(task.instance_uuid for task in found)], now)
-        self._database.write(tasks.over, [task.instance_uuid for task in found if task.order is None])
-        wanted = set(self._aside.due(TASKS, [*unreadable, *(task.instance_uuid for task in found)]))
-        refused = send_tasks(self._sender, self._context, [task for task in found if task.instance_uuid in wanted])
-        self._settle(TASKS, wanted, {uuid: error for uuid, error in unreadable.items() if uuid in wanted} | refused)
+        now = self._database.current_time()
+        unfinished, unreadable = self._database.read(tasks.list_unfinished, now - self._resend_age, SWEEP_PAGE_SIZE)
+        self._database.write(tasks.record_sent, [*unreadable, *(task.instance_uuid for task in unfinished)], now)
+        self._database.write(tasks.forget_tasks, [task.instance_uuid for task in unfinished if task.order is None])
+        due_uuids = set(self._aside.due_items(TASKS, [*unreadable, *(task.instance_uuid for task in unfinished)]))
+        refused = send_tasks(self._sender, self._context, [task for task in unfinished if task.instance_uuid in due_uuids])
+        self._settle_letters(TASKS, due_uuids, {uuid: error for uuid, error in unreadable.items() if uuid in due_uuids} | refused)
 
-    def deletes(self) -> None:
+    def resend_deletes(self) -> None:
         """Send again the deletes of rows that stay DELETING: order or answer was lost. Rows that can have no agent end."""
-        now = self._database.now()
+        now = self._database.current_time()
         before = now - self._resend_age
-        for page in _pages(lambda after: self._database.read(instances.in_state, [State.DELETING], before, SWEEP_PAGE_SIZE, after)):
-            nowhere = [found for found in page if not _has_agent(found)]
-            self._carry_out(DELETES, nowhere, lambda row, found: lifecycle.gone(row, found.host, found.attempt, now), now)
-            wanted = self._aside.due(DELETES, [found for found in page if _has_agent(found)], key=_uuid)
-            refused = send_deletes(self._sender, self._context, wanted)
-            self._settle(DELETES, map(_uuid, wanted), refused)
+        for page in _page_rows(
+            lambda after: self._database.read(instances.in_state, [State.DELETING], before, SWEEP_PAGE_SIZE, after)
+        ):
+            nowhere = [due_row for due_row in page if not _has_agent(due_row)]
+            self._carry_out(
+                DELETES, nowhere, lambda row, due_row: lifecycle.confirm_gone(row, due_row.host, due_row.attempt, now), now
+            )
+            due_rows = self._aside.due_items(DELETES, [due_row for due_row in page if _has_agent(due_row)], key=_uuid_of)
+            refused = send_deletes(self._sender, self._context, due_rows)
+            self._settle_letters(DELETES, map(_uuid_of, due_rows), refused)
 
-    def deadlines(self) -> None:
+    def end_overdue(self) -> None:
         """End overdue builds as ERROR, under a new attempt that fences off their agent."""
-        now = self._database.now()
+        now = self._database.current_time()
         before = now - self._resend_age
-        for page in _pages(lambda after: self._database.read(instances.overdue, now, before, SWEEP_PAGE_SIZE, after)):
-            ended = self._carry_out(DEADLINES, page, lambda row, found: _deadline(row, found, now), now)
-            self._settle(ORDERS, ended, {})
-            building = [found for found in page if found.state == State.BUILDING and found.uuid in ended]
+        for page in _page_rows(lambda after: self._database.read(instances.list_overdue, now, before, SWEEP_PAGE_SIZE, after)):
+            ended = self._carry_out(DEADLINES, page, lambda row, due_row: _miss_deadline(row, due_row, now), now)
+            self._settle_letters(ORDERS, ended, {})
+            building = [due_row for due_row in page if due_row.state == State.BUILDING and due_row.uuid in ended]
             send_deletes(self._sender, self._context, building, builds_only=True)  # if lost, the agent's audit finds the guests
 
     def dead_hosts(self) -> None:
@@ -170,19 +176,19 @@ class CellSweep:
 
         Builds that a stopping host has not accepted move as well.
         """
-        found = [service for service in self._database.read(services.list_all) if service.binary == AGENT_BINARY]
-        down = self._liveness.down(found, time.monotonic())
-        stopping = {service.host for service in found if service.stopping} - down
+        due_row = [service for service in self._database.read(services.list_all) if service.binary == AGENT_BINARY]
+        down = self._liveness.hosts_down(due_row, time.monotonic())
+        stopping = {service.host for service in due_row if service.stopping} - down
         if stopping and (moved := self._conductor.move_off(self._context, sorted(stopping))):
             LOG.info("hosts stopping: %s; %d builds that they had not accepted moved on", ", ".join(sorted(stopping)), moved)
-        if not down or self._conductor.marks.look():
+        if not down or self._conductor.marks.read_mark():
             return
-        now = self._database.now()
+        now = self._database.current_time()
         rows = self._database.read(instances.on_hosts, sorted(down), [*lifecycle.LIVE, State.DELETING])
-        ended = self._carry_out(DEAD_HOSTS, rows, lambda row, found: _host_dead(row, found, now), now)
+        ended = self._carry_out(DEAD_HOSTS, rows, lambda row, due_row: _host_dead(row, due_row, now), now)
         if not ended:
             return
-        self._conductor.resend([uuid for uuid, row in ended.items() if row is not None and row.state is State.SCHEDULED])
+        self._conductor.resend_orders([uuid for uuid, row in ended.items() if row is not None and row.state is State.SCHEDULED])
         LOG.warning("hosts down: %s; %d of their builds and deletes moved on or ended", ", ".join(sorted(down)), len(ended))
 
     # -- inside --------------------------------------------------------------------------------------------------------------
@@ -194,62 +200,62 @@ class CellSweep:
 
         A row whose transition cannot be written is ended with a minimal write, unless it is a build that has time left.
         """
-        wanted = self._aside.due(name, rows, key=_uuid)
-        read = {found.uuid: found for found in wanted}
+        due_rows = self._aside.due_items(name, rows, key=_uuid_of)
+        read = {due_row.uuid: due_row for due_row in due_rows}
 
-        def write(some: Sequence[DueRow]) -> dict[str, Outcome]:
-            uuids = [found.uuid for found in some]
-            return self._database.write(instances.transition, uuids, lambda row: decide(row, read[row.uuid]), now)
+        def write(members: Sequence[DueRow]) -> dict[str, Outcome]:
+            uuids = [due_row.uuid for due_row in members]
+            return self._database.write(instances.transition_rows, uuids, lambda row: decide(row, read[row.uuid]), now)
 
-        done = isolate(write, wanted)
+        done = isolate_failures(write, due_rows)
         outcomes = {uuid: outcome for result in done.results for uuid, outcome in result.items()}
-        measure(outcomes.values(), now)
+        measure_transitions(outcomes.values(), now)
         changed: dict[str, Instance | None] = {u: outcome.row for u, outcome in outcomes.items() if isinstance(outcome, Change)}
-        self._tell(name, read, changed)
-        faults = {found.uuid: error for found, error in done.failed}
-        endable = [found for found, _ in done.failed if name == DEADLINES or found.state == State.DELETING]
-        ended = isolate(lambda some: self._end(some, faults, now), endable)
+        self._log_changes(name, read, changed)
+        faults = {due_row.uuid: error for due_row, error in done.failed}
+        endable = [due_row for due_row, _ in done.failed if name == DEADLINES or due_row.state == State.DELETING]
+        ended = isolate_failures(lambda members: self._end_rows(members, faults, now), endable)
         for result in ended.results:
             changed |= dict.fromkeys(result)
             faults = {uuid: error for uuid, error in faults.items() if uuid not in result}
-        self._settle(name, read, faults | {found.uuid: error for found, error in ended.failed})
+        self._settle_letters(name, read, faults | {due_row.uuid: error for due_row, error in ended.failed})
         return changed
 
-    def _end(self, rows: Sequence[DueRow], faults: dict[str, Exception], now: float) -> list[str]:
+    def _end_rows(self, rows: Sequence[DueRow], faults: dict[str, Exception], now: float) -> list[str]:
         """End these rows with a minimal write. Returns the UUIDs of those that had not changed since they were read."""
         states = self._database.write(minimal_end.end_all, rows, now)
-        for found in rows:
-            if (state := states.get(found.uuid)) is not None:
+        for due_row in rows:
+            if (state := states.get(due_row.uuid)) is not None:
                 text = "%s: the end of instance %s could not be written in full; it is %s, without its history"
-                about = (self._sender.name, found.uuid, state)
-                self._sender.complaints("minimal end", logging.ERROR, text, *about, exc_info=faults[found.uuid])
+                about = (self._sender.name, due_row.uuid, state)
+                self._sender.complaints("minimal end", logging.ERROR, text, *about, exc_info=faults[due_row.uuid])
         return list(states)
 
-    def _settle(self, name: str, wanted: Iterable[str], faults: dict[str, Exception]) -> None:
+    def _settle_letters(self, name: str, processed: Iterable[str], faults: dict[str, Exception]) -> None:
         """Set aside the items that failed, and remove the dead letters of those that succeeded."""
-        self._aside.failed(name, faults)
+        self._aside.note_failed(name, faults)
         if self._aside.holds_letters:
-            self._aside.succeeded(name, [uuid for uuid in wanted if uuid not in faults])
+            self._aside.note_succeeded(name, [uuid for uuid in processed if uuid not in faults])
 
-    def _tell(self, name: str, read: dict[str, DueRow], changed: dict[str, Instance | None]) -> None:
+    def _log_changes(self, name: str, read: dict[str, DueRow], changed: dict[str, Instance | None]) -> None:
         for uuid, row in changed.items():
             if row is None:
                 continue
             about = (uuid, request_of(row.batch_id))
             if name == DEAD_HOSTS:
-                step(LOG, "taken off", *about, cell=self._sender.name, host=read[uuid].host, attempt=read[uuid].attempt)
+                log_step(LOG, "taken off", *about, cell=self._sender.name, host=read[uuid].host, attempt=read[uuid].attempt)
             if row.state is State.ERROR:
                 host = row.host if name == DEADLINES else None
-                step(LOG, "error", *about, cell=self._sender.name, host=host, note=row.fault or "")
+                log_step(LOG, "error", *about, cell=self._sender.name, host=host, note=row.fault or "")
 
-    def _trim(self) -> None:
-        self._database.write(feed.trim, self._database.now() - self._feed_age)
+    def _trim_feed(self) -> None:
+        self._database.write(feed.trim_events, self._database.current_time() - self._feed_age)
 
     def _forget_processes(self) -> None:
-        self._database.write(processes.forget, "cell", RECORD_LIFETIME_S)
+        self._database.write(processes.forget_dead, "cell", RECORD_LIFETIME_S)
 
 
-def _pages(read: Callable[[str], list[DueRow]]) -> Iterable[list[DueRow]]:
+def _page_rows(read: Callable[[str], list[DueRow]]) -> Iterable[list[DueRow]]:
     """Pages by UUID, so that rows that do not change do not hide the following ones."""
     after = ""
     while (page := read(after)) and page[-1].uuid != after:
@@ -257,27 +263,27 @@ def _pages(read: Callable[[str], list[DueRow]]) -> Iterable[list[DueRow]]:
         yield page
 
 
-def _uuid(found: DueRow) -> str:
-    return found.uuid
+def _uuid_of(due_row: DueRow) -> str:
+    return due_row.uuid
 
 
-def _has_agent(found: DueRow) -> bool:
+def _has_agent(due_row: DueRow) -> bool:
     """Whether there can be an agent that gets an order for this row and answers it."""
     try:
-        checked_name("host", found.host)
+        checked_name("host", due_row.host)
     except errors.Invalid:
         return False
-    return isinstance(found.attempt, int) and isinstance(found.fence, int)
+    return isinstance(due_row.attempt, int) and isinstance(due_row.fence, int)
 
 
 def _host_dead(row: Instance, read: DueRow, now: float) -> Outcome:
     if row.state is State.DELETING:
-        return lifecycle.gone(row, read.host or "", read.attempt, now)
+        return lifecycle.confirm_gone(row, read.host or "", read.attempt, now)
     failure = Failure(kind=FailureClass.HOST, error="HostDown", message=f"Host {read.host} stopped reporting", at=now)
     return lifecycle.host_dead(row, read.attempt, failure)
 
 
-def _deadline(row: Instance, read: DueRow, now: float) -> Outcome:
+def _miss_deadline(row: Instance, read: DueRow, now: float) -> Outcome:
     stage = "building" if read.state == State.BUILDING else "waiting for its host"
     failure = Failure(kind=FailureClass.DEADLINE, error="BuildTimeout", message=f"timed out in {stage}", at=now)
-    return lifecycle.deadline(row, read.attempt, failure)
+    return lifecycle.end_overdue(row, read.attempt, failure)

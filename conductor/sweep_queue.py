@@ -34,22 +34,22 @@ class QueueSweep:
     def has_work(self, due: SweepsDue) -> bool:
         return due.waiting or due.overdue
 
-    def sweep(self) -> bool:
+    def sweep_deletes(self) -> bool:
         """One page of batches; returns whether there may be more."""
         batch_ids = self._database.read(
-            leases.waiting, self._database.now(), LEASE_PAGE_SIZE, self._age, self._builder.lease_seconds
+            leases.list_waiting, self._database.current_time(), LEASE_PAGE_SIZE, self._age, self._builder.lease_seconds
         )
         groups = [batch_ids[start : start + GROUP_SIZE] for start in range(0, len(batch_ids), GROUP_SIZE)]
-        builds = [self._pool.submit(self._builder.schedule_and_build, group) for group in groups]
+        builds = [self._pool.submit_call(self._builder.schedule_and_build, group) for group in groups]
         if self._look_for_specless():
-            builds.append(self._pool.submit(self._builder.end_without_spec))
-        self._pool.drain(None)  # wait for all before raising the error of one
+            builds.append(self._pool.submit_call(self._builder.end_without_spec))
+        self._pool.drain_calls(None)  # wait for all before raising the error of one
         for build in builds:
-            if build.wait(0):  # a build that stop() dropped never ends
-                build.result()
+            if build.wait_end(0):  # a build that stop() dropped never ends
+                build.get_result()
         return len(batch_ids) == LEASE_PAGE_SIZE
 
     def stop(self) -> None:
         """Drop the builds that have not begun, and wait for the others."""
         self._pool.stop()
-        self._pool.drain(None)
+        self._pool.drain_calls(None)

@@ -13,11 +13,11 @@ from sqlalchemy import Connection
 from objects import errors
 
 
-def lines(tx: Connection, key: sa.Column[str], values: Sequence[str]) -> list[str]:
+def lines_of(tx: Connection, key: sa.Column[str], values: Sequence[str]) -> list[str]:
     """The rows whose ``key`` has one of these values, a line each."""
-    found = tx.execute(sa.select(key.table).where(key.in_(values)).order_by(key)).mappings()
+    rows = tx.execute(sa.select(key.table).where(key.in_(values)).order_by(key)).mappings()
     # Not encoded by msgspec: names of tables and columns are SQLAlchemy's own strings.
-    return [json.dumps({"table": str(key.table), "row": dict(row)}, ensure_ascii=False) for row in found]
+    return [json.dumps({"table": str(key.table), "row": dict(row)}, ensure_ascii=False) for row in rows]
 
 
 def read(path: Path) -> Iterator[tuple[int, str, dict[str, Any]]]:
@@ -30,8 +30,8 @@ def read(path: Path) -> Iterator[tuple[int, str, dict[str, Any]]]:
         with path.open(encoding="utf-8") as file:
             for number, line in enumerate(file, 1):
                 if line.endswith("\n"):
-                    found = json.loads(line)
-                    yield number, found["table"], found["row"]
+                    content = json.loads(line)
+                    yield number, content["table"], content["row"]
     except OSError as error:
         raise errors.Invalid(f"{path}: cannot be read: {error.strerror}") from None
     except (ValueError, KeyError, TypeError, RecursionError):

@@ -15,9 +15,9 @@ from sqlalchemy import Connection
 from db.api.rows import tables as api
 from db.cell import tables as cell
 from db.sql import clock, dialect
-from db.sql.readable import readable
+from db.sql.readable import convert_readable
 from objects.base import Object
-from objects.text import clean
+from objects.text import clean_text
 from service.retry import pause_after
 
 Level = Literal["api", "cell"]
@@ -52,16 +52,16 @@ class DeadLetter(Object, frozen=True, kw_only=True):
 _TABLES: Mapping[str, sa.Table] = {"api": api.api_dead_letters, "cell": cell.cell_dead_letters}
 
 
-def put(tx: Connection, level: Level, step: str, reasons: Mapping[str, str]) -> None:
+def put_letters(tx: Connection, level: Level, step: str, reasons: Mapping[str, str]) -> None:
     """Note that these items failed now, once more or for the first time. ``reasons``: by key."""
     table = _TABLES[level]
     now = clock.read(tx)
-    texts = {key_of(key): clean(reason, REASON_SIZE) for key, reason in reasons.items()}
-    for keys in _chunks(sorted(texts)):
+    texts = {key_of(key): clean_text(reason, REASON_SIZE) for key, reason in reasons.items()}
+    for keys in _split_chunks(sorted(texts)):
         new = {"step": step, "tries": 0, "first_at": now, "last_at": now, "due": now, "skipped": False}
         dialect.insert_new(tx, table, [new | {"key": key, "reason": texts[key]} for key in keys])
-        found = sa.select(table.c.key, table.c.tries).where(table.c.step == step, table.c.key.in_(keys))
-        tries = {row.key: row.tries for row in tx.execute(found.order_by(table.c.key).with_for_update())}
+        known_tries = sa.select(table.c.key, table.c.tries).where(table.c.step == step, table.c.key.in_(keys))
+        tries = {row.key: row.tries for row in tx.execute(known_tries.order_by(table.c.key).with_for_update())}
         tx.execute(
             sa.update(table).where(table.c.step == step, table.c.key == sa.bindparam("of")),
             [
@@ -71,12 +71,12 @@ def put(tx: Connection, level: Level, step: str, reasons: Mapping[str, str]) -> 
         )
 
 
-def remove(tx: Connection, level: Level, step: str, keys: Iterable[str]) -> int:
+def remove_letters(tx: Connection, level: Level, step: str, keys: Iterable[str]) -> int:
     """These items need no further try: they were processed, or are gone. Returns how many there were."""
     table = _TABLES[level]
     gone = 0
-    for some in _chunks(sorted(map(key_of, keys))):
-        gone += tx.execute(sa.delete(table).where(table.c.step == step, table.c.key.in_(some))).rowcount
+    for chunk in _split_chunks(sorted(map(key_of, keys))):
+        gone += tx.execute(sa.delete(table).where(table.c.step == step, table.c.key.in_(chunk))).rowcount
     return gone
 
 
@@ -84,20 +84,20 @@ def list_all(tx: Connection, level: Level, limit: int = LIST_LIMIT) -> list[Dead
     """By step and key."""
     table = _TABLES[level]
     query = sa.select(table, clock.Now().label("now")).order_by(table.c.step, table.c.key).limit(limit)
-    return readable(tx.execute(query), _letter, table)
+    return convert_readable(tx.execute(query), _letter_from_row, table)
 
 
 def get(tx: Connection, level: Level, keys: Iterable[str]) -> list[DeadLetter]:
     """The letters about these items, of whatever step."""
     table = _TABLES[level]
     query = sa.select(table, clock.Now().label("now")).order_by(table.c.step, table.c.key)
-    found: list[DeadLetter] = []
-    for some in _chunks(sorted(map(key_of, keys))):
-        found += readable(tx.execute(query.where(table.c.key.in_(some))), _letter, table)
-    return found
+    letters: list[DeadLetter] = []
+    for chunk in _split_chunks(sorted(map(key_of, keys))):
+        letters += convert_readable(tx.execute(query.where(table.c.key.in_(chunk))), _letter_from_row, table)
+    return letters
 
 
-def counts(tx: Connection, level: Level) -> dict[str, int]:
+def count_by_step(tx: Connection, level: Level) -> dict[str, int]:
     """How many there are, by step."""
     table = _TABLES[level]
     return {
@@ -105,14 +105,14 @@ def counts(tx: Connection, level: Level) -> dict[str, int]:
     }
 
 
-def retry(tx: Connection, level: Level, step: str, keys: Iterable[str]) -> int:
+def retry_letters(tx: Connection, level: Level, step: str, keys: Iterable[str]) -> int:
     """Let these be tried again at once, also those that were skipped. Returns how many there were."""
-    return _decide(tx, level, step, keys, {"due": 0.0, "skipped": False})
+    return _update_letters(tx, level, step, keys, {"due": 0.0, "skipped": False})
 
 
-def skip(tx: Connection, level: Level, step: str, keys: Iterable[str]) -> int:
+def skip_letters(tx: Connection, level: Level, step: str, keys: Iterable[str]) -> int:
     """Let these not be tried again. Returns how many there were."""
-    return _decide(tx, level, step, keys, {"skipped": True})
+    return _update_letters(tx, level, step, keys, {"skipped": True})
 
 
 def forget_stale(tx: Connection, level: Level) -> int:
@@ -141,18 +141,18 @@ def retry_wait(tries: int) -> float:
 
 def key_of(key: str) -> str:
     """The key as it is stored: what cannot be written may be what the item is named by."""
-    return clean(key[:KEY_LENGTH], 4 * KEY_LENGTH)
+    return clean_text(key[:KEY_LENGTH], 4 * KEY_LENGTH)
 
 
-def _decide(tx: Connection, level: Level, step: str, keys: Iterable[str], values: Mapping[str, Any]) -> int:
+def _update_letters(tx: Connection, level: Level, step: str, keys: Iterable[str], values: Mapping[str, Any]) -> int:
     table = _TABLES[level]
     changed = 0
-    for some in _chunks(sorted(map(key_of, keys))):
-        changed += tx.execute(sa.update(table).where(table.c.step == step, table.c.key.in_(some)).values(values)).rowcount
+    for chunk in _split_chunks(sorted(map(key_of, keys))):
+        changed += tx.execute(sa.update(table).where(table.c.step == step, table.c.key.in_(chunk)).values(values)).rowcount
     return changed
 
 
-def _letter(row: sa.Row[Any]) -> DeadLetter:
+def _letter_from_row(row: sa.Row[Any]) -> DeadLetter:
     return DeadLetter(
         step=row.step,
         key=row.key,
@@ -166,6 +166,6 @@ def _letter(row: sa.Row[Any]) -> DeadLetter:
     )
 
 
-def _chunks(keys: Sequence[str]) -> Iterable[list[str]]:
+def _split_chunks(keys: Sequence[str]) -> Iterable[list[str]]:
     for start in range(0, len(keys), dialect.IN_LIST_SIZE):
         yield list(keys[start : start + dialect.IN_LIST_SIZE])

@@ -20,28 +20,29 @@ ROWS_PER_TRANSACTION = 200
 
 
 class Migration(NamedTuple):
-    """Rows of databases of one kind. ``left`` counts those that are still to be done. ``work`` does some and returns how many.
+    """Rows of databases of one kind. ``count_left`` counts those that are still to be done. ``work`` does some and returns how
+    many.
 
     It returns 0 when none is left. ``work`` must be harmless to repeat, and right while processes of both releases write.
     """
 
     name: str
     kind: Kind
-    left: Callable[[Any], int]
+    count_left: Callable[[Any], int]
     work: Callable[[Any, int], int]
 
 
 MIGRATIONS: tuple[Migration, ...] = (
     # since API schema 0003: servers accepted before there were quotas, or by a process of that release since
-    Migration("charge-older-servers", "api", quotas.unmeasured, quotas.charge_unmeasured),
+    Migration("charge-older-servers", "api", quotas.count_unmeasured, quotas.charge_unmeasured),
     # since API schemas 0013 and 0023 (server groups): specs written by a process of an older release since
-    Migration("index-request-specs", "api", spec_fields.unfilled, spec_fields.fill),
+    Migration("index-request-specs", "api", spec_fields.count_unfilled, spec_fields.fill_page),
     # mappings written by a release that left the hostname to be made of the name, or by a repair
-    Migration("store-hostnames", "api", hostnames.missing, hostnames.fill),
+    Migration("store-hostnames", "api", hostnames.count_missing, hostnames.fill_page),
 )
 
 
-def of(kind: Kind) -> list[Migration]:
+def migrations_of(kind: Kind) -> list[Migration]:
     """Those of databases of this kind, in the order in which they are to be done."""
     return [migration for migration in MIGRATIONS if migration.kind == kind]
 

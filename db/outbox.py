@@ -1,7 +1,7 @@
 """Notices that are still to be sent: written in the transaction of what they tell, taken by one sender at a time, and removed.
 
-A database keeps them only where it was opened to (``Database(..., outbox=True)``); elsewhere ``put`` is never reached and costs
-nothing. A sender that dies has its page sent once more by the next: the ids of the messages are the same then.
+A database keeps them only where it was opened to (``Database(..., outbox=True)``); elsewhere ``put_notices`` is never reached and
+costs nothing. A sender that dies has its page sent once more by the next: the ids of the messages are the same then.
 """
 
 from __future__ import annotations
@@ -40,20 +40,20 @@ class NumberedNotice(Object, frozen=True, kw_only=True):
     notice: Notice
 
 
-def kept(tx: Connection) -> bool:
+def is_kept(tx: Connection) -> bool:
     """Whether this database keeps notices at all."""
     return bool(tx.get_execution_options().get(OPTION, False))
 
 
-def put(tx: Connection, kind: Kind, notices: Sequence[Notice]) -> None:
-    """Write notices, in the transaction of what they tell. To be called where ``kept`` only."""
+def put_notices(tx: Connection, kind: Kind, notices: Sequence[Notice]) -> None:
+    """Write notices, in the transaction of what they tell. To be called where ``is_kept`` only."""
     rows = [
         {
             "message_id": notice.message_id,
             "event_type": notice.event_type,
-            "priority": notice.event_type.priority,
+            "priority": notice.event_type.log_priority,
             "subject": notice.subject,
-            "facts": stored.dump(_Stored(key=notice.key, facts=notice.facts)),
+            "facts": stored.dump_value(_Stored(key=notice.key, facts=notice.facts)),
             "at": notice.at,
             "taken_until": 0.0,
         }
@@ -68,7 +68,7 @@ def is_empty(tx: Connection, kind: Kind) -> bool:
     return tx.execute(sa.select(_TABLES[kind].c.id).limit(1)).first() is None
 
 
-def take(tx: Connection, kind: Kind, now: float, until: float, limit: int) -> list[NumberedNotice]:
+def take_notices(tx: Connection, kind: Kind, now: float, until: float, limit: int) -> list[NumberedNotice]:
     """The oldest notices, for this sender alone until ``until``; none while another has some of them.
 
     One sender at a time, or the end of something could overtake its start.
@@ -82,37 +82,37 @@ def take(tx: Connection, kind: Kind, now: float, until: float, limit: int) -> li
     unreadable: list[int] = []
     for row in rows:
         try:
-            taken.append(NumberedNotice(id=row.id, notice=_notice(row)))
+            taken.append(NumberedNotice(id=row.id, notice=_notice_from_row(row)))
         except (*stored.UNREADABLE, ValueError) as error:
             LOG.error("notification %d cannot be decoded and is dropped: %s", row.id, error)
             unreadable.append(row.id)
-    done(tx, kind, unreadable, [])
-    _mark(tx, kind, [waiting.id for waiting in taken], until)
+    finish_notices(tx, kind, unreadable, [])
+    _mark_taken(tx, kind, [waiting.id for waiting in taken], until)
     return taken
 
 
-def done(tx: Connection, kind: Kind, sent: Sequence[int], unsent: Sequence[int]) -> None:
+def finish_notices(tx: Connection, kind: Kind, sent: Sequence[int], unsent: Sequence[int]) -> None:
     """Remove what was sent, and let go of the rest."""
     table = _TABLES[kind]
     for start in range(0, len(sent), dialect.IN_LIST_SIZE):
         tx.execute(sa.delete(table).where(table.c.id.in_(sorted(sent)[start : start + dialect.IN_LIST_SIZE])))
-    _mark(tx, kind, unsent, 0.0)
+    _mark_taken(tx, kind, unsent, 0.0)
 
 
-def drop(tx: Connection, kind: Kind, before: float) -> int:
+def drop_notices(tx: Connection, kind: Kind, before: float) -> int:
     """Give up notices of before ``before`` (seconds since the epoch), which nobody would take; returns how many."""
     table = _TABLES[kind]
     return tx.execute(sa.delete(table).where(table.c.at < before)).rowcount
 
 
-def subjects(tx: Connection, kind: Kind, notices: Iterable[Notice]) -> dict[str, Subject]:
+def subjects_of(tx: Connection, kind: Kind, notices: Iterable[Notice]) -> dict[str, Subject]:
     """What is known of what these notices are about. Who is missing is unknown by now."""
-    wanted = sorted({notice.subject for notice in notices if notice.facts.service is None})
-    found: dict[str, Subject] = {}
-    for start in range(0, len(wanted), dialect.IN_LIST_SIZE):
-        chunk = wanted[start : start + dialect.IN_LIST_SIZE]
-        found |= _of_cell(tx, chunk) if kind == "cell" else _of_batches(tx, chunk) | _of_api(tx, chunk)
-    return found
+    ordered_uuids = sorted({notice.subject for notice in notices if notice.facts.service is None})
+    subject_by_uuid: dict[str, Subject] = {}
+    for start in range(0, len(ordered_uuids), dialect.IN_LIST_SIZE):
+        chunk = ordered_uuids[start : start + dialect.IN_LIST_SIZE]
+        subject_by_uuid |= _of_cell(tx, chunk) if kind == "cell" else _of_batches(tx, chunk) | _of_api(tx, chunk)
+    return subject_by_uuid
 
 
 class _Stored(Object, frozen=True, kw_only=True):
@@ -120,15 +120,15 @@ class _Stored(Object, frozen=True, kw_only=True):
     facts: Facts
 
 
-def _mark(tx: Connection, kind: Kind, ids: Sequence[int], until: float) -> None:
+def _mark_taken(tx: Connection, kind: Kind, ids: Sequence[int], until: float) -> None:
     table = _TABLES[kind]
     for start in range(0, len(ids), dialect.IN_LIST_SIZE):
         chunk = sorted(ids)[start : start + dialect.IN_LIST_SIZE]
         tx.execute(sa.update(table).where(table.c.id.in_(chunk)).values(taken_until=until))
 
 
-def _notice(row: sa.Row[tuple[object, ...]]) -> Notice:
-    content = stored.load(row.facts, _Stored)
+def _notice_from_row(row: sa.Row[tuple[object, ...]]) -> Notice:
+    content = stored.load_text(row.facts, _Stored)
     return Notice(event_type=EventType(row.event_type), subject=row.subject, key=content.key, at=row.at, facts=content.facts)
 
 
@@ -138,7 +138,7 @@ def _of_cell(tx: Connection, uuids: Sequence[str]) -> dict[str, Subject]:
         .select_from(cell.instances.outerjoin(cell.builds, cell.builds.c.instance_uuid == cell.instances.c.uuid))
         .where(cell.instances.c.uuid.in_(uuids))
     )
-    return {row.uuid: _subject(row) for row in tx.execute(query)}
+    return {row.uuid: _subject_from_row(row) for row in tx.execute(query)}
 
 
 def _of_api(tx: Connection, uuids: Sequence[str]) -> dict[str, Subject]:
@@ -151,13 +151,13 @@ def _of_api(tx: Connection, uuids: Sequence[str]) -> dict[str, Subject]:
         .outerjoin(specs, specs.c.batch_id == body.c.batch_id)
         .where(mappings.c.instance_uuid.in_(uuids))
     )
-    return {row.instance_uuid: _subject(row) for row in tx.execute(query)}
+    return {row.instance_uuid: _subject_from_row(row) for row in tx.execute(query)}
 
 
 def _of_batches(tx: Connection, batches: Sequence[str]) -> dict[str, Subject]:
     query = sa.select(api.request_specs).where(api.request_specs.c.batch_id.in_(batches))
     specs = {row.batch_id: stored.load_or_none(row.spec, RequestSpec) for row in tx.execute(query)}
-    moved = _moved(tx, [batch for batch, spec in specs.items() if spec is not None and spec.move is not None])
+    moved = _moved_servers(tx, [batch for batch, spec in specs.items() if spec is not None and spec.move is not None])
     return {
         batch: Subject(project_id=spec.project_id, user_id=spec.user_id, batch_id=batch, spec=spec, server_uuid=moved.get(batch))
         for batch, spec in specs.items()
@@ -165,7 +165,7 @@ def _of_batches(tx: Connection, batches: Sequence[str]) -> dict[str, Subject]:
     }
 
 
-def _moved(tx: Connection, batches: Sequence[str]) -> dict[str, str]:
+def _moved_servers(tx: Connection, batches: Sequence[str]) -> dict[str, str]:
     """The servers that these requests for moves are about. Users know them, and not the bodies that are built for them."""
     mappings = api.instance_mappings.c
     query = sa.select(mappings.batch_id, mappings.server_uuid).where(
@@ -174,7 +174,7 @@ def _moved(tx: Connection, batches: Sequence[str]) -> dict[str, str]:
     return {row.batch_id: row.server_uuid for row in tx.execute(query)} if batches else {}
 
 
-def _subject(row: sa.Row[tuple[object, ...]]) -> Subject:
+def _subject_from_row(row: sa.Row[tuple[object, ...]]) -> Subject:
     return Subject(
         name=row.name,
         project_id=row.project_id,

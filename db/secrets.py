@@ -24,7 +24,7 @@ from objects.instance import State
 
 NOTHING: Mapping[str, str] = MappingProxyType({})
 PAGE_SIZE = dialect.IN_LIST_SIZE
-"""Batches that ``decided`` and ``finished`` return at most."""
+"""Batches that ``list_decided`` and ``list_finished`` return at most."""
 
 UNFINISHED = (State.STAGED, State.SCHEDULED, State.BUILDING)
 """States in which an agent may still ask for the secrets. A DELETING instance is not built any more."""
@@ -54,9 +54,9 @@ SEALED_OF_SPEC = (
 because they are written with the spec and erased when no request of the batch is left."""
 _NOT_QUEUED = ~sa.exists().where(build_requests.c.batch_id == request_secrets.c.batch_id)
 DECIDED = sa.exists(request_secrets.c.batch_id).where(_NOT_QUEUED)
-"""SQL condition: ``decided`` would return something."""
+"""SQL condition: ``list_decided`` would return something."""
 _DECIDED = sa.select(request_secrets.c.batch_id).where(_NOT_QUEUED).limit(PAGE_SIZE)
-_ERASE_REQUESTS = sa.delete(request_secrets).where(request_secrets.c.batch_id.in_(dialect.uuids("batches")), _NOT_QUEUED)
+_ERASE_REQUESTS = sa.delete(request_secrets).where(request_secrets.c.batch_id.in_(dialect.uuids_parameter("batches")), _NOT_QUEUED)
 
 
 def keep_requests(tx: Connection, sealed: Mapping[str, str], now: float) -> None:
@@ -71,7 +71,7 @@ def of_request(tx: Connection, batch_id: str) -> str | None:
     return tx.execute(_OF_REQUEST, {"batch": batch_id}).scalar_one_or_none()
 
 
-def decided(tx: Connection) -> list[str]:
+def list_decided(tx: Connection) -> list[str]:
     """Batches whose secrets are kept although none of their requests is queued any more, a page of them."""
     return list(tx.execute(_DECIDED).scalars())
 
@@ -86,24 +86,24 @@ def erase_requests(tx: Connection, batch_ids: Sequence[str]) -> None:
 
 # Update an existing row instead of ignoring it: on PostgreSQL only an update takes its lock.
 _KEEP_BUILD = Upsert(build_secrets, key=["batch_id"], replaced=["sealed", "created_at"])
-_BATCHES = sa.select(instances.c.uuid, instances.c.batch_id).where(instances.c.uuid.in_(dialect.uuids()))
+_BATCHES = sa.select(instances.c.uuid, instances.c.batch_id).where(instances.c.uuid.in_(dialect.uuids_parameter()))
 _OF_BUILDS = sa.select(build_secrets.c.batch_id, build_secrets.c.sealed).where(
-    build_secrets.c.batch_id.in_(dialect.uuids("batches"))
+    build_secrets.c.batch_id.in_(dialect.uuids_parameter("batches"))
 )
 _UNFINISHED = sa.and_(instances.c.batch_id == build_secrets.c.batch_id, instances.c.state.in_(UNFINISHED))
 _DONE = ~sa.exists().where(_UNFINISHED)
 FINISHED = sa.exists(build_secrets.c.batch_id).where(_DONE)
-"""SQL condition: ``finished`` would return something."""
+"""SQL condition: ``list_finished`` would return something."""
 _FINISHED = sa.select(build_secrets.c.batch_id).where(_DONE).limit(PAGE_SIZE)
 _LOCK = (
     sa.select(build_secrets.c.batch_id)
-    .where(build_secrets.c.batch_id.in_(dialect.uuids("batches")))
+    .where(build_secrets.c.batch_id.in_(dialect.uuids_parameter("batches")))
     .order_by(build_secrets.c.batch_id)
     .with_for_update(skip_locked=True)  # its holder stages builds of the batch, so the secrets are still needed
 )
 _STILL_NEEDED = (
     sa.select(instances.c.batch_id)
-    .where(instances.c.batch_id.in_(dialect.uuids("batches")), instances.c.state.in_(UNFINISHED))
+    .where(instances.c.batch_id.in_(dialect.uuids_parameter("batches")), instances.c.state.in_(UNFINISHED))
     .distinct()
 )
 
@@ -121,12 +121,12 @@ def of_builds(tx: Connection, uuids: Iterable[str], known: Mapping[str, str] = N
 
     ``known``: batches of instances that the caller knows already, by instance.
     """
-    wanted = sorted(set(uuids))
-    batches = {uuid: known[uuid] for uuid in wanted if uuid in known}
-    wanted = [uuid for uuid in wanted if uuid not in batches]
-    for start in range(0, len(wanted), dialect.IN_LIST_SIZE):
-        found = tx.execute(_BATCHES, {"uuids": wanted[start : start + dialect.IN_LIST_SIZE]})
-        batches |= {row.uuid: row.batch_id for row in found if row.batch_id}
+    uuids_left = sorted(set(uuids))
+    batches = {uuid: known[uuid] for uuid in uuids_left if uuid in known}
+    uuids_left = [uuid for uuid in uuids_left if uuid not in batches]
+    for start in range(0, len(uuids_left), dialect.IN_LIST_SIZE):
+        batch_rows = tx.execute(_BATCHES, {"uuids": uuids_left[start : start + dialect.IN_LIST_SIZE]})
+        batches |= {row.uuid: row.batch_id for row in batch_rows if row.batch_id}
     named = sorted(set(batches.values()))
     sealed: dict[str, str] = {}
     for start in range(0, len(named), dialect.IN_LIST_SIZE):
@@ -135,7 +135,7 @@ def of_builds(tx: Connection, uuids: Iterable[str], known: Mapping[str, str] = N
     return {uuid: Kept(batch_id=batch, sealed=sealed.get(batch)) for uuid, batch in batches.items()}
 
 
-def finished(tx: Connection) -> list[str]:
+def list_finished(tx: Connection) -> list[str]:
     """Batches whose secrets are kept although none of their builds here is unfinished, as far as can be seen without a lock."""
     return list(tx.execute(_FINISHED).scalars())
 

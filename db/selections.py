@@ -9,4 +9,4 @@ from objects import stored
 
 def on_host(selections: sa.Column[str], host: str) -> sa.ColumnElement[bool]:
     """Stored Selections one of which is on this host."""
-    return selections.contains(f'"host":{stored.dump(host)}', autoescape=True)
+    return selections.contains(f'"host":{stored.dump_value(host)}', autoescape=True)

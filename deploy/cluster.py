@@ -42,7 +42,7 @@ class Cluster(ABC):
 
     @property
     @abstractmethod
-    def nodes(self) -> Sequence[Server]:
+    def cluster_nodes(self) -> Sequence[Server]:
         """The nodes in order."""
 
     @abstractmethod
@@ -57,31 +57,31 @@ class Cluster(ABC):
             self._write(NOTES, msgspec.json.encode(self._known).decode(), 0o600)
         self._start()
 
-    def install(self) -> None:
+    def install_missing(self) -> None:
         """Install what is missing. Raises Unavailable."""
-        for server in (*self.nodes, self.front):
-            server.install()
+        for server in (*self.cluster_nodes, self.front):
+            server.install_missing()
 
     def stop(self) -> None:
         """End all; harmless where nothing runs. The first node goes last: it then has what all others had."""
         self.front.stop()
-        for node in reversed(self.nodes):
+        for node in reversed(self.cluster_nodes):
             node.stop()
 
-    def leftovers(self) -> Iterator[int]:
+    def leftover_processes(self) -> Iterator[int]:
         """Every process of it."""
-        for server in (*self.nodes, self.front):
-            yield from server.leftovers()
+        for server in (*self.cluster_nodes, self.front):
+            yield from server.leftover_processes()
 
-    def _notes(self, ports_wanted: int) -> ClusterNotes:
+    def _known_notes(self, ports_wanted: int) -> ClusterNotes:
         """Those of last time, else new ones, which the next start writes down."""
         try:
             self._known = msgspec.json.decode((self.folder / NOTES).read_bytes(), type=ClusterNotes)
         except FileNotFoundError:
-            self._known = ClusterNotes(tuple(ports.free() for _ in range(ports_wanted)), secrets.token_hex(16))
+            self._known = ClusterNotes(tuple(ports.free_port() for _ in range(ports_wanted)), secrets.token_hex(16))
         return self._known
 
-    def _program(self, name: str, text: str) -> Path:
+    def _write_program(self, name: str, text: str) -> Path:
         """A program in the cluster's folder that only its owner may run."""
         return self._write(name, text, 0o700)
 
@@ -91,21 +91,21 @@ class Cluster(ABC):
             file.write(text)
         return path
 
-    def end(self, number: int, *, kill: bool) -> None:
+    def end_node(self, number: int, *, kill: bool) -> None:
         """End a node: in order, or killed."""
-        node = self.nodes[number]
+        node = self.cluster_nodes[number]
         if kill:
-            processes.end(node.pid, signal.SIGKILL, KILL_TIMEOUT_S)
+            processes.end_process(node.pid, signal.SIGKILL, KILL_TIMEOUT_S)
         node.stop()
 
-    def freeze(self, number: int) -> None:
+    def freeze_node(self, number: int) -> None:
         """Stop a node's process: for the others it has left, and it does not know."""
-        os.kill(self.nodes[number].pid, signal.SIGSTOP)
+        os.kill(self.cluster_nodes[number].pid, signal.SIGSTOP)
 
-    def thaw(self, number: int) -> None:
+    def thaw_node(self, number: int) -> None:
         """Let a frozen node go on."""
-        os.kill(self.nodes[number].pid, signal.SIGCONT)
+        os.kill(self.cluster_nodes[number].pid, signal.SIGCONT)
 
-    def revive(self, number: int) -> None:
+    def revive_node(self, number: int) -> None:
         """Start a node that was ended; return when it has caught up. Raises Unavailable."""
-        self.nodes[number].start()
+        self.cluster_nodes[number].start()

@@ -20,7 +20,7 @@ class GaleraNode(MariaDB):
     NAME = "MariaDB Galera"
     USER = "mysql"  # rsync, which copies a node's data to another one, would serve them as nobody where root runs it
 
-    def join(self, *, number: int, password: str, ports_of_group: Sequence[int], ports_of_transfer: Sequence[int]) -> None:
+    def join_cluster(self, *, number: int, password: str, ports_of_group: Sequence[int], ports_of_transfer: Sequence[int]) -> None:
         """Which node this is, before its first start. ``ports_of_transfer``: of full and of incremental copies."""
         self._number = number
         self._password = password
@@ -28,31 +28,31 @@ class GaleraNode(MariaDB):
         self._transfer = tuple(ports_of_transfer)
         self.founding = False
 
-    def install(self) -> None:
-        super().install()
-        if _provider() is None:
-            packages.install("galera-4")
-        if packages.find("rsync", self.PLACES) is None:
-            packages.install("rsync")
+    def install_missing(self) -> None:
+        super().install_missing()
+        if _find_provider() is None:
+            packages.install_packages("galera-4")
+        if packages.find_program("rsync", self.PLACES) is None:
+            packages.install_packages("rsync")
 
-    def _prepare(self) -> None:
+    def _prepare_folder(self) -> None:
         self._hand_over(self.folder)
-        super()._prepare()
-        state = self._data() / "grastate.dat"
+        super()._prepare_folder()
+        state = self._data_folder() / "grastate.dat"
         if self.founding and state.exists():
             state.write_text(state.read_text().replace("safe_to_bootstrap: 0", "safe_to_bootstrap: 1"))
 
-    def _command(self) -> list[str]:
-        provider = _provider()
+    def _server_command(self) -> list[str]:
+        provider = _find_provider()
         if provider is None:
             raise Unavailable(f"Galera is not installed: there is no {' or '.join(PROVIDERS)}")
         # The users are in the tables that the nodes copy: only the founder makes them
-        usual = [part for part in super()._command() if self.founding or not part.startswith("--init-file")]
-        own = self._group[self._number]
+        usual = [part for part in super()._server_command() if self.founding or not part.startswith("--init-file")]
+        group_port = self._group[self._number]
         full, incremental = self._transfer
         options = {
-            "base_port": str(own),
-            "gmcast.listen_addr": f"tcp://{ports.HOST}:{own}",
+            "base_port": str(group_port),
+            "gmcast.listen_addr": f"tcp://{ports.HOST}:{group_port}",
             "ist.recv_addr": f"{ports.HOST}:{incremental}",
             "gcache.size": "64M",
         }
@@ -65,7 +65,7 @@ class GaleraNode(MariaDB):
             f"--wsrep-provider={provider}",
             "--wsrep-cluster-name=superconductor",
             f"--wsrep-cluster-address=gcomm://{','.join(f'{ports.HOST}:{port}' for port in self._group)}",
-            f"--wsrep-node-address={ports.HOST}:{own}",
+            f"--wsrep-node-address={ports.HOST}:{group_port}",
             f"--wsrep-node-name=node{self._number}",
             "--wsrep-sst-method=rsync",
             f"--wsrep-sst-receive-address={ports.HOST}:{full}",
@@ -73,16 +73,16 @@ class GaleraNode(MariaDB):
             *(["--wsrep-new-cluster"] if self.founding else []),
         ]
 
-    def _answers(self) -> bool:
-        return super()._answers() and self.is_synced()
+    def _is_serving(self) -> bool:
+        return super()._is_serving() and self.is_synced()
 
     def is_synced(self) -> bool:
         """Whether it has what the others have, and a quorum with them."""
         try:
-            told = self._sql("SHOW STATUS LIKE 'wsrep_local_state'", "SHOW STATUS LIKE 'wsrep_cluster_status'")
+            status = self._run_sql("SHOW STATUS LIKE 'wsrep_local_state'", "SHOW STATUS LIKE 'wsrep_cluster_status'")
         except Unavailable:
             return False
-        return "wsrep_local_state\t4" in told and "Primary" in told.replace("non-Primary", "")
+        return "wsrep_local_state\t4" in status and "Primary" in status.replace("non-Primary", "")
 
 
 class Galera(Cluster):
@@ -91,19 +91,19 @@ class Galera(Cluster):
 
     def __init__(self, folder: Path, port: int | None = None) -> None:
         super().__init__(folder, port)
-        notes = self._notes(4 * NODES)
-        own, group, full, incremental = (notes.ports[start : start + NODES] for start in range(0, 4 * NODES, NODES))
-        self._nodes = [GaleraNode(self.folder / f"node{n}", own[n]) for n in range(NODES)]
+        notes = self._known_notes(4 * NODES)
+        sql_ports, group, full, incremental = (notes.ports[start : start + NODES] for start in range(0, 4 * NODES, NODES))
+        self._nodes = [GaleraNode(self.folder / f"node{n}", sql_ports[n]) for n in range(NODES)]
         for number, node in enumerate(self._nodes):
             transfer = (full[number], incremental[number])
-            node.join(number=number, password=notes.password, ports_of_group=group, ports_of_transfer=transfer)
+            node.join_cluster(number=number, password=notes.password, ports_of_group=group, ports_of_transfer=transfer)
 
     @property
-    def nodes(self) -> Sequence[GaleraNode]:
+    def cluster_nodes(self) -> Sequence[GaleraNode]:
         return self._nodes
 
     def _start(self) -> None:
-        missing = [node for node in self._nodes if not any(node.leftovers())]
+        missing = [node for node in self._nodes if not any(node.leftover_processes())]
         if len(missing) == NODES and not self._all_remember():
             self._nodes[0].founding = True
             try:
@@ -113,8 +113,8 @@ class Galera(Cluster):
             missing = missing[1:]
         with ThreadPoolExecutor(NODES) as pool:
             list(pool.map(GaleraNode.start, missing))
-        if not any(self.front.leftovers()):
-            self.front.lead_to(list(self._backends()), check=self._write_check())
+        if not any(self.front.leftover_processes()):
+            self.front.lead_to(list(self._list_backends()), check=self._write_check())
             self.front.start()
 
     def create_database(self, name: str, user: str, password: str) -> str:
@@ -126,16 +126,16 @@ class Galera(Cluster):
         """Whether all nodes were killed at once: then they find each other again by themselves."""
         return all((node.folder / "data" / "gvwstate.dat").exists() for node in self._nodes)
 
-    def _backends(self) -> Iterator[Backend]:
+    def _list_backends(self) -> Iterator[Backend]:
         for number, node in enumerate(self._nodes):
             yield Backend(name=f"node{number}", port=node.port, backup=number >= self.WRITERS)
 
     def _write_check(self) -> Path:
         """A program that asks a node whether it serves. HAProxy's own look only at its greeting."""
-        client = packages.find("mariadb", MariaDB.PLACES)
+        client = packages.find_program("mariadb", MariaDB.PLACES)
         state = "SELECT GROUP_CONCAT(VARIABLE_VALUE ORDER BY VARIABLE_NAME) FROM information_schema.GLOBAL_STATUS"
         query = f"{state} WHERE VARIABLE_NAME IN ('wsrep_cluster_status', 'wsrep_local_state')"
-        return self._program(
+        return self._write_program(
             "check",
             "#!/bin/sh\n# Whether a node has quorum (Primary) and has caught up (4)\n"
             f'found=$(timeout 5 {client} --defaults-file={self.folder}/"$HAPROXY_SERVER_NAME"/client.cnf -N -B -e "{query}")\n'
@@ -149,6 +149,6 @@ class GaleraTwoWriters(Galera):
     WRITERS = 2
 
 
-def _provider() -> Path | None:
+def _find_provider() -> Path | None:
     """Galera's library, where it is installed."""
     return next((path for path in map(Path, PROVIDERS) if path.exists()), None)

@@ -38,11 +38,11 @@ class HAProxy(Server):
         self._greeting = greeting
 
     @property
-    def url(self) -> str:
+    def admin_url(self) -> str:
         return f"tcp://{ports.HOST}:{self.port}"
 
-    def _prepare(self) -> None:
-        self._data().mkdir(exist_ok=True)
+    def _prepare_folder(self) -> None:
+        self._data_folder().mkdir(exist_ok=True)
         outside = [] if self._check is None else ["    external-check", "    insecure-fork-wanted"]
         checked = (
             []
@@ -79,10 +79,10 @@ class HAProxy(Server):
         ]
         self._write_private("haproxy.cfg", "\n".join(lines).encode())
 
-    def _command(self) -> list[str]:
-        return [self._program(self.PROGRAM), "-db", "-f", str(self.folder / "haproxy.cfg")]
+    def _server_command(self) -> list[str]:
+        return [self._find_program(self.PROGRAM), "-db", "-f", str(self.folder / "haproxy.cfg")]
 
-    def _answers(self) -> bool:
+    def _is_serving(self) -> bool:
         try:
             socket.create_connection((ports.HOST, self.port), timeout=1).close()
         except OSError:

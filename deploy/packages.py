@@ -23,20 +23,20 @@ INSTALL_TIMEOUT_S = 900
 """Seconds for one call of apt-get, which may have to wait for another one."""
 
 
-def find(program: str, folders: Sequence[str]) -> Path | None:
+def find_program(program: str, folders: Sequence[str]) -> Path | None:
     """The program in the first of ``folders`` that has it. A pattern stands for several folders, the newest version first."""
     for pattern in folders:
-        for folder in sorted(Path("/").glob(pattern.lstrip("/")), key=_version, reverse=True):
-            if found := shutil.which(program, path=str(folder)):
-                return Path(found)
+        for folder in sorted(Path("/").glob(pattern.lstrip("/")), key=_version_key, reverse=True):
+            if path := shutil.which(program, path=str(folder)):
+                return Path(path)
     return None
 
 
-def _version(folder: Path) -> list[int]:
+def _version_key(folder: Path) -> list[int]:
     return [int(part) for part in folder.parts if part.isdigit()]
 
 
-def install(*names: str) -> None:
+def install_packages(*names: str) -> None:
     """Install Debian's packages, without starting what is in them or upgrading what is there. Raises Unavailable."""
     package = " ".join(names)
     if shutil.which("apt-get") is None:
@@ -78,16 +78,16 @@ def _nothing_starts() -> Iterator[None]:
     """Forbid the start of services while a package is installed. A policy that is not ours is left as it is, and then decides."""
     with LOCK.open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # who comes second would install without the policy once the first is done
-        yield from _policy()
+        yield from _denying_policy()
 
 
-def _policy() -> Iterator[None]:
-    ours = not POLICY.exists() or POLICY.read_text() == POLICY_TEXT
-    if ours:
+def _denying_policy() -> Iterator[None]:
+    is_ours = not POLICY.exists() or POLICY.read_text() == POLICY_TEXT
+    if is_ours:
         POLICY.write_text(POLICY_TEXT)
         POLICY.chmod(0o755)
     try:
         yield
     finally:
-        if ours:
+        if is_ours:
             POLICY.unlink(missing_ok=True)

@@ -13,16 +13,16 @@ PORT_TRIES = 200
 _CHANCE = random.SystemRandom()
 """Not the process's generator: programs that were started with one seed would choose the same ports."""
 
-_given: set[int] = set()
+_reserved: set[int] = set()
 """Ports that this process was given before: whoever asked may not have bound them yet."""
 
 
-def free() -> int:
+def free_port() -> int:
     """A port on which nothing listens now, another one each time. Raises OSError where none is found."""
     for _ in range(PORT_TRIES):
         port = _CHANCE.randint(LOWEST, HIGHEST)
-        if port not in _given and is_free(port):
-            _given.add(port)
+        if port not in _reserved and is_free(port):
+            _reserved.add(port)
             return port
     raise OSError(f"No free port was found on {HOST} between {LOWEST} and {HIGHEST}")
 

@@ -26,8 +26,8 @@ class RabbitMQ(Server):
     )  # what is in /usr/sbin changes the user and the folder
 
     @property
-    def url(self) -> str:
-        return self._address("rabbit", ADMINISTRATOR, self._password, "")
+    def admin_url(self) -> str:
+        return self._build_url("rabbit", ADMINISTRATOR, self._password, "")
 
     def create_vhost(self, name: str, user: str, password: str) -> str:
         """Make the virtual host and the user where they are missing, with all permissions on it and no other new one; its URL."""
@@ -41,40 +41,40 @@ class RabbitMQ(Server):
             "vhosts": [{"name": name} for name, _, _ in logins],
             "permissions": [{"user": who, "vhost": name, **rights} for name, user, _ in logins for who in (user, ADMINISTRATOR)],
         }
-        self._ctl("import_definitions", said=json.dumps(definitions))
-        return [self._address("rabbit", user, password, name) for name, user, password in logins]
+        self._run_ctl("import_definitions", said=json.dumps(definitions))
+        return [self._build_url("rabbit", user, password, name) for name, user, password in logins]
 
     def import_definitions(self, definitions: Sequence[Mapping[str, Sequence[object]]]) -> None:
         """Make users, and give them their rights, all at once."""
-        kinds = sorted({kind for each in definitions for kind in each})
-        merged = {kind: [entry for each in definitions for entry in each.get(kind, ())] for kind in kinds}
-        self._ctl("import_definitions", said=json.dumps(merged))
+        kinds = sorted({kind for definition in definitions for kind in definition})
+        merged = {kind: [entry for definition in definitions for entry in definition.get(kind, ())] for kind in kinds}
+        self._run_ctl("import_definitions", said=json.dumps(merged))
 
-    def ctl(self, *arguments: str) -> str:
+    def run_ctl(self, *arguments: str) -> str:
         """Run rabbitmqctl against this broker and return what it prints. Raises Unavailable."""
-        return self._ctl(*arguments)
+        return self._run_ctl(*arguments)
 
-    def _ctl(self, *arguments: str, said: str = "") -> str:
+    def _run_ctl(self, *arguments: str, said: str = "") -> str:
         return self._run(str(self.folder / "ctl"), "-q", *arguments, said=said)
 
-    def _prepare(self) -> None:
-        self._data().mkdir(exist_ok=True)
-        cookie = self._data() / ".erlang.cookie"
+    def _prepare_folder(self) -> None:
+        self._data_folder().mkdir(exist_ok=True)
+        cookie = self._data_folder() / ".erlang.cookie"
         if not cookie.exists():
-            self._write_private(f"data/{cookie.name}", self._cookie().encode()).chmod(0o400)
-        self._write_private("rabbitmq.conf", "\n".join([*self._settings(), ""]).encode())
+            self._write_private(f"data/{cookie.name}", self._erlang_cookie().encode()).chmod(0o400)
+        self._write_private("rabbitmq.conf", "\n".join([*self._broker_settings(), ""]).encode())
         for empty in ("enabled_plugins", "rabbitmq-env.conf"):
             self._write_private(empty, b"[].\n" if empty == "enabled_plugins" else b"")
-        self._ports = {"RABBITMQ_DIST_PORT": str(ports.free()), "ERL_EPMD_PORT": str(self._mapper())}
+        self._ports = {"RABBITMQ_DIST_PORT": str(ports.free_port()), "ERL_EPMD_PORT": str(self._port_of_mapper())}
         # The mark too: the tool starts a port mapper where there is none any more, and may hang when the broker goes while it runs.
-        variables = {**self._environment(), MARK: str(self.folder)}
+        variables = {**self._server_environment(), MARK: str(self.folder)}
         settings = "".join(f"export {name}={shlex.quote(value)}\n" for name, value in variables.items())
-        control = self._program("rabbitmqctl")
+        control = self._find_program("rabbitmqctl")
         self._write_private("ctl", f'#!/bin/sh\n# rabbitmqctl for this broker\n{settings}exec {control} "$@"\n'.encode()).chmod(
             0o700
         )
 
-    def _settings(self) -> list[str]:
+    def _broker_settings(self) -> list[str]:
         return [
             f"listeners.tcp.1 = {ports.HOST}:{self.port}",
             f"default_user = {ADMINISTRATOR}",
@@ -84,22 +84,22 @@ class RabbitMQ(Server):
             "log.file = false",
         ]
 
-    def _cookie(self) -> str:
+    def _erlang_cookie(self) -> str:
         """The secret that nodes and tools share."""
         return secrets.token_hex(16)
 
-    def _mapper(self) -> int:
+    def _port_of_mapper(self) -> int:
         """The port of the Erlang port mapper."""
-        return ports.free()
+        return ports.free_port()
 
-    def _node(self) -> str:
+    def _node_name(self) -> str:
         return "superconductor@localhost"
 
-    def _environment(self) -> Mapping[str, str]:
+    def _server_environment(self) -> Mapping[str, str]:
         return {
-            "HOME": str(self._data()),  # the cookie is there
-            "RABBITMQ_NODENAME": self._node(),
-            "RABBITMQ_MNESIA_BASE": str(self._data()),
+            "HOME": str(self._data_folder()),  # the cookie is there
+            "RABBITMQ_NODENAME": self._node_name(),
+            "RABBITMQ_MNESIA_BASE": str(self._data_folder()),
             "RABBITMQ_LOG_BASE": str(self.folder),
             "RABBITMQ_PID_FILE": str(self.folder / "rabbitmq.pid"),
             "RABBITMQ_CONFIG_FILE": str(self.folder / "rabbitmq.conf"),
@@ -112,10 +112,10 @@ class RabbitMQ(Server):
             **self._ports,
         }
 
-    def _command(self) -> list[str]:
-        return [self._program(self.PROGRAM)]
+    def _server_command(self) -> list[str]:
+        return [self._find_program(self.PROGRAM)]
 
-    def _answers(self) -> bool:
+    def _is_serving(self) -> bool:
         try:
             with socket.create_connection((ports.HOST, self.port), timeout=1) as connection:
                 connection.settimeout(5)

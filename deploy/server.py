@@ -61,8 +61,8 @@ class Server(ABC):
     def __init__(self, folder: Path, port: int | None = None) -> None:
         """``port`` None: the one it had last time while that is free, else a free one."""
         self.folder = Path(folder).resolve()
-        notes = self._notes()
-        self.port = port or (notes.port if notes else ports.free())
+        notes = self._read_notes()
+        self.port = port or (notes.port if notes else ports.free_port())
         self._chosen = port is None
         self._password = notes.password if notes else secrets.token_hex(16)
         self.pid = 0
@@ -71,28 +71,28 @@ class Server(ABC):
 
     @property
     @abstractmethod
-    def url(self) -> str:
+    def admin_url(self) -> str:
         """The administrative URL, password included."""
 
     @abstractmethod
-    def _prepare(self) -> None:
+    def _prepare_folder(self) -> None:
         """Make what the server needs in its folder, where it is not there yet."""
 
     @abstractmethod
-    def _command(self) -> list[str]:
+    def _server_command(self) -> list[str]:
         """What runs the server in the foreground."""
 
     @abstractmethod
-    def _answers(self) -> bool:
+    def _is_serving(self) -> bool:
         """Whether it serves by now."""
 
-    def _settle(self) -> None:  # noqa: B027 - most have nothing to do here
+    def _finish_start(self) -> None:  # noqa: B027 - most have nothing to do here
         """What is set once the server answers."""
 
-    def _environment(self) -> Mapping[str, str]:
+    def _server_environment(self) -> Mapping[str, str]:
         return {}
 
-    def _user(self) -> str | None:
+    def _run_user(self) -> str | None:
         """The user to run as, None for our own. Raises Unavailable."""
         if self.USER is None or os.geteuid() != 0:
             return None
@@ -103,27 +103,27 @@ class Server(ABC):
                 f"{self.NAME} cannot run as root and there is no user {self.USER}: install the package {self.PACKAGE}"
             ) from None
 
-    def install(self) -> None:
+    def install_missing(self) -> None:
         """Install Debian's package where the server is missing. Raises Unavailable where that is not possible."""
-        if packages.find(self.PROGRAM, self.PLACES) is None:
-            packages.install(self.PACKAGE)
-            self._program(self.PROGRAM)
+        if packages.find_program(self.PROGRAM, self.PLACES) is None:
+            packages.install_packages(self.PACKAGE)
+            self._find_program(self.PROGRAM)
 
     def start(self) -> None:
         """Start it and return when it answers. What is left in the folder from a process that was killed is ended first.
 
         Raises Unavailable, and then nothing runs.
         """
-        self._program(self.PROGRAM)
+        self._find_program(self.PROGRAM)
         if self._lock is None:
             self._own_folder()
         try:
             self._end_what_is_left()
             self._own_port()
-            self._prepare()
-            self._launch()
+            self._prepare_folder()
+            self._launch_process()
             self._await_answer()
-            self._settle()
+            self._finish_start()
         except BaseException:
             self.stop()
             raise
@@ -137,16 +137,16 @@ class Server(ABC):
         try:
             self._end_what_is_left()
             self.pid = 0
-            if self._notes() is not None:
-                self._note()
+            if self._read_notes() is not None:
+                self._write_notes()
         finally:
             if self._lock is not None:
                 self._lock.close()
                 self._lock = None
 
-    def leftovers(self) -> Iterator[int]:
+    def leftover_processes(self) -> Iterator[int]:
         """Every process that belongs to the server of this folder."""
-        return processes.marked(MARK, str(self.folder))
+        return processes.list_marked(MARK, str(self.folder))
 
     def _own_folder(self) -> None:
         """One object at a time runs a folder's server: its lock ends with it, or with the process that has it."""
@@ -162,63 +162,63 @@ class Server(ABC):
         self._lock = lock
 
     def _own_port(self) -> None:
-        if not processes.wait(lambda: ports.is_free(self.port), PORT_TIMEOUT_S if self._chosen else 0.0):
+        if not processes.wait_until(lambda: ports.is_free(self.port), PORT_TIMEOUT_S if self._chosen else 0.0):
             if not self._chosen:
                 raise Unavailable(f"{self.NAME} cannot listen: port {self.port} of {ports.HOST} is taken; choose another")
-            self.port = ports.free()
-        self._note()
+            self.port = ports.free_port()
+        self._write_notes()
 
-    def _launch(self) -> None:
-        environment = {**os.environ, **self._environment(), MARK: str(self.folder)}
-        with self._log().open("ab") as log:
+    def _launch_process(self) -> None:
+        environment = {**os.environ, **self._server_environment(), MARK: str(self.folder)}
+        with self._log_file().open("ab") as log:
             self._process = subprocess.Popen(
-                self._command(),
-                cwd=self._data(),
+                self._server_command(),
+                cwd=self._data_folder(),
                 env=environment,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
                 start_new_session=True,  # Ctrl-C in our terminal is for us: it is we who stop the server, in order
-                **self._identity(),
+                **self._run_identity(),
             )
         self.pid = self._process.pid
-        self._note(processes.started(self.pid))
+        self._write_notes(processes.start_time_of(self.pid))
 
-    def _identity(self) -> dict[str, Any]:
-        user = self._user()
+    def _run_identity(self) -> dict[str, Any]:
+        user = self._run_user()
         return {} if user is None else {"user": user, "group": user, "extra_groups": ()}
 
     def _await_answer(self) -> None:
-        if not processes.wait(lambda: self._has_ended() or self._answers(), START_TIMEOUT_S):
-            raise Unavailable(f"{self.NAME} did not answer within {START_TIMEOUT_S:g} s: see {self._log()}")
+        if not processes.wait_until(lambda: self._has_ended() or self._is_serving(), START_TIMEOUT_S):
+            raise Unavailable(f"{self.NAME} did not answer within {START_TIMEOUT_S:g} s: see {self._log_file()}")
         if self._has_ended():
-            raise Unavailable(f"{self.NAME} ended at its start: {self._last_words()} (see {self._log()})")
+            raise Unavailable(f"{self.NAME} ended at its start: {self._last_words()} (see {self._log_file()})")
 
     def _has_ended(self) -> bool:
         return self._process is None or self._process.poll() is not None
 
     def _end_what_is_left(self) -> None:
-        notes = self._notes()
-        if notes is not None and notes.pid and processes.started(notes.pid) == notes.started:
+        notes = self._read_notes()
+        if notes is not None and notes.pid and processes.start_time_of(notes.pid) == notes.started:
             self._end_main(notes.pid)
-        for pid in [*self.leftovers()]:
-            processes.end(pid, signal.SIGKILL, KILL_TIMEOUT_S)
+        for pid in [*self.leftover_processes()]:
+            processes.end_process(pid, signal.SIGKILL, KILL_TIMEOUT_S)
         if self._process is not None:
             self._process.wait(KILL_TIMEOUT_S)
             self._process = None
 
     def _end_main(self, pid: int) -> None:
         """In order where it goes; a child of ours stays a zombie until somebody asks how it ended, which counts as gone."""
-        if not processes.end(pid, self.STOP, STOP_TIMEOUT_S):
-            processes.end(pid, signal.SIGKILL, KILL_TIMEOUT_S)
+        if not processes.end_process(pid, self.STOP, STOP_TIMEOUT_S):
+            processes.end_process(pid, signal.SIGKILL, KILL_TIMEOUT_S)
 
-    def _notes(self) -> Notes | None:
+    def _read_notes(self) -> Notes | None:
         try:
             return msgspec.json.decode((self.folder / "notes.json").read_bytes(), type=Notes)
         except (OSError, msgspec.DecodeError):
             return None
 
-    def _note(self, started: str = "") -> None:
+    def _write_notes(self, started: str = "") -> None:
         """Remember the server as it is now; a reader, or a crash, sees the old notes or the new ones."""
         notes = Notes(port=self.port, password=self._password, pid=self.pid if started else 0, started=started)
         self._write_private("notes.new", msgspec.json.encode(notes)).replace(self.folder / "notes.json")
@@ -230,24 +230,24 @@ class Server(ABC):
             file.write(content)
         return path
 
-    def _data(self) -> Path:
+    def _data_folder(self) -> Path:
         return self.folder / "data"
 
-    def _log(self) -> Path:
+    def _log_file(self) -> Path:
         return self.folder / "log"
 
     def _last_words(self) -> str:
         """The last line of the log that speaks of an error, or the last one."""
-        lines = [line.strip() for line in self._log().read_text(errors="replace").splitlines()[-200:] if line.strip()]
+        lines = [line.strip() for line in self._log_file().read_text(errors="replace").splitlines()[-200:] if line.strip()]
         telling = [line for line in lines if any(word in line.lower() for word in ("error", "fatal", "failed"))]
         return (telling or lines or ["it said nothing"])[-1][:300]
 
-    def _program(self, name: str) -> str:
+    def _find_program(self, name: str) -> str:
         """The path of one of the server's programs. Raises Unavailable."""
-        found = packages.find(name, self.PLACES)
-        if found is None:
+        path = packages.find_program(name, self.PLACES)
+        if path is None:
             raise Unavailable(f"{self.NAME} is not installed: there is no {name} in {', '.join(self.PLACES)}")
-        return str(found)
+        return str(path)
 
     def _run(self, *command: str, said: str = "", environment: Mapping[str, str] | None = None) -> str:
         """Run one of the server's tools, with ``said`` on its input, and return its output. Raises Unavailable."""
@@ -261,15 +261,15 @@ class Server(ABC):
                 text=True,
                 timeout=self.TOOL_TIMEOUT_S,
                 check=False,
-                **self._identity(),
+                **self._run_identity(),
             )
         except subprocess.TimeoutExpired:
             tool = Path(command[0]).name
-            raise Unavailable(f"{self.NAME}: {tool} did not end within {self.TOOL_TIMEOUT_S:g} s: see {self._log()}") from None
+            raise Unavailable(f"{self.NAME}: {tool} did not end within {self.TOOL_TIMEOUT_S:g} s: see {self._log_file()}") from None
         if done.returncode:
             words = (done.stderr.strip() or done.stdout.strip() or f"status {done.returncode}").splitlines()[-3:]
             raise Unavailable(f"{self.NAME}: {Path(command[0]).name} failed: {'; '.join(words)[:500]}")
         return str(done.stdout)
 
-    def _address(self, scheme: str, user: str, password: str, path: str) -> str:
+    def _build_url(self, scheme: str, user: str, password: str, path: str) -> str:
         return f"{scheme}://{quote(user, safe='')}:{quote(password, safe='')}@{ports.HOST}:{self.port}/{quote(path, safe='')}"

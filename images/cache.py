@@ -18,10 +18,10 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 
 from images import files
-from images.inspection import Inspected, inspect
+from images.inspection import Inspected, inspect_file
 from images.record import ImageRecord
 from images.source import ImageSource
-from images.store import check_hash, unless
+from images.store import check_hash, until_cancelled
 from objects import errors
 from objects.base import Object
 
@@ -29,7 +29,7 @@ LOCK_POLL_S = 0.1
 """Seconds between two looks at a lock that another download holds, and at ``cancel``."""
 
 _PART, _LOCK = ".part", ".lock"
-_OURS = re.compile(r"([0-9a-f]{64}|[0-9a-f]{128})(?:\.part|\.lock)?")
+_CACHE_FILE = re.compile(r"([0-9a-f]{64}|[0-9a-f]{128})(?:\.part|\.lock)?")
 _PRIVATE_MODE = 0o600
 
 
@@ -56,7 +56,9 @@ class ImageCache:
         self._file_mode = file_mode
         self._folder_mode = folder_mode
 
-    def base(self, image_id: str, cancel: threading.Event, project_id: str | None = None, hash_value: str = "") -> CachedImage:
+    def fetch_base(
+        self, image_id: str, cancel: threading.Event, project_id: str | None = None, hash_value: str = ""
+    ) -> CachedImage:
         """The base of this image. It is downloaded if it is not here; while somebody else does that, this call waits.
 
         ``project_id``: who builds from it. None: only images for every project can be used. ``hash_value``: the SHA-512 that its
@@ -66,30 +68,30 @@ class ImageCache:
         this host cannot, and as soon as ``cancel`` is set; errors.ServiceUnavailable if the source cannot be asked now.
         """
         try:
-            record = self._source.about(image_id)
+            record = self._source.get_record(image_id)
             if record.owner not in ("", project_id):
                 raise errors.NotFound(f"Image {image_id[:80]} does not exist for this project.")
             check_hash(image_id, hash_value, record.hash_value)
-            with self._usable():
+            with self._translate_errors():
                 self._make_folder()
-                return self._take(record, cancel)
+                return self._take_base(record, cancel)
         except errors.Invalid as error:
             raise errors.BuildAborted(str(error)) from error
         except errors.Forbidden as error:  # another host may have another login
             raise errors.BuildFailed(str(error)) from error
 
-    def sweep(self, in_use: Collection[Path], unused_for: float) -> list[Path]:
+    def sweep_unused(self, in_use: Collection[Path], unused_for: float) -> list[Path]:
         """Remove bases that no disk names and nobody took for ``unused_for`` seconds, and the rests of downloads; return the bases.
 
         ``in_use``: the bases of the disks that exist now. A base that is taken while this runs stays, because taking sets its time.
         """
         names_in_use = {path.name for path in in_use}
-        with self._usable():
+        with self._translate_errors():
             entries = os.listdir(self._folder) if self._folder.exists() else []
-            names = sorted({found[1] for entry in entries if (found := _OURS.fullmatch(entry))})
-            return [path for name in names if (path := self._sweep(name, name in names_in_use, unused_for)) is not None]
+            names = sorted({match[1] for entry in entries if (match := _CACHE_FILE.fullmatch(entry))})
+            return [path for name in names if (path := self._sweep_base(name, name in names_in_use, unused_for)) is not None]
 
-    def _sweep(self, name: str, in_use: bool, unused_for: float) -> Path | None:
+    def _sweep_base(self, name: str, in_use: bool, unused_for: float) -> Path | None:
         lock = self._try_lock(name)
         if lock is None:
             return None
@@ -99,36 +101,36 @@ class ImageCache:
             if base.exists() and not in_use and time.time() - base.stat().st_mtime >= unused_for:
                 base.unlink()
                 removed = base
-            lock.remove()
+            lock.remove_file()
         return removed
 
-    def _take(self, record: ImageRecord, cancel: threading.Event) -> CachedImage:
+    def _take_base(self, record: ImageRecord, cancel: threading.Event) -> CachedImage:
         base = self._folder / record.hash_value
-        with self._locked(base.name, cancel):
-            inspected = self._finished(base, record) or self._download(base, record, cancel)
+        with self._hold_lock(base.name, cancel):
+            inspected = self._find_finished(base, record) or self._download_base(base, record, cancel)
             if stat.S_IMODE(base.stat().st_mode) != self._file_mode:
                 base.chmod(self._file_mode)
             os.utime(base)
         return CachedImage(path=base, disk_format=inspected.disk_format, virtual_size=inspected.virtual_size, record=record)
 
-    def _finished(self, base: Path, record: ImageRecord) -> Inspected | None:
+    def _find_finished(self, base: Path, record: ImageRecord) -> Inspected | None:
         """What the base is; None: it is not here. One of another size or format was damaged on this host, and is replaced."""
         try:
-            return inspect(base, record.disk_format) if base.stat().st_size == record.size else None
+            return inspect_file(base, record.disk_format) if base.stat().st_size == record.size else None
         except (FileNotFoundError, errors.Invalid):
             return None
 
-    def _download(self, base: Path, record: ImageRecord, cancel: threading.Event) -> Inspected:
+    def _download_base(self, base: Path, record: ImageRecord, cancel: threading.Event) -> Inspected:
         part = base.with_name(f"{base.name}{_PART}")
         try:
-            with closing(self._source.chunks(record.id)) as content:
+            with closing(self._source.read_content(record.id)) as content:
                 written = files.write(
-                    part, unless(cancel, _at_most(record, content)), mode=_PRIVATE_MODE, hash_algo=record.hash_algo
+                    part, until_cancelled(cancel, _at_most(record, content)), mode=_PRIVATE_MODE, hash_algo=record.hash_algo
                 )
             _check_content(record, written)
-            inspected = inspect(part, record.disk_format)
+            inspected = inspect_file(part, record.disk_format)
             part.replace(base)
-            files.sync(self._folder)
+            files.sync_folder(self._folder)
         except BaseException:
             part.unlink(missing_ok=True)
             raise
@@ -140,7 +142,7 @@ class ImageCache:
             self._folder.chmod(self._folder_mode)
 
     @contextmanager
-    def _locked(self, name: str, cancel: threading.Event) -> Iterator[None]:
+    def _hold_lock(self, name: str, cancel: threading.Event) -> Iterator[None]:
         while (lock := self._try_lock(name)) is None:
             if cancel.wait(LOCK_POLL_S):
                 raise errors.BuildFailed("The build was cancelled.")
@@ -152,7 +154,7 @@ class ImageCache:
         file = self._folder / f"{name}{_LOCK}"
         lock = _Lock(file)
         try:
-            if lock.take():
+            if lock.try_take():
                 return lock
         except BaseException:
             lock.close()
@@ -161,7 +163,7 @@ class ImageCache:
         return None
 
     @contextmanager
-    def _usable(self) -> Iterator[None]:
+    def _translate_errors(self) -> Iterator[None]:
         """The source has its own errors, so an OSError is the host's."""
         try:
             yield
@@ -177,7 +179,7 @@ class _Lock:
         self._file = file
         self._descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, _PRIVATE_MODE)
 
-    def take(self) -> bool:
+    def try_take(self) -> bool:
         """Whether the lock is taken, of the file that has the name now: its last holder may have removed the one that we opened."""
         try:
             fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -185,7 +187,7 @@ class _Lock:
         except (BlockingIOError, FileNotFoundError):
             return False
 
-    def remove(self) -> None:
+    def remove_file(self) -> None:
         """Remove the file, while the lock is held."""
         self._file.unlink(missing_ok=True)
 

@@ -21,7 +21,7 @@ class DropFolders:
         self._folder = folder
         self._store = store
 
-    def take(self, host: str, image_id: str, image: NewImage | None, content: StoredContent | None) -> None:
+    def take_from_host(self, host: str, image_id: str, image: NewImage | None, content: StoredContent | None) -> None:
         """Move what this host has made into the store. ``image`` None: it is a snapshot. Nothing there: it was taken before.
 
         Raises errors.ServiceUnavailable, and errors.Invalid for an image that is not safe.
@@ -31,14 +31,14 @@ class DropFolders:
         else:
             self._store.take_image(self._folder, host, image_id, image, content)
 
-    def remove(self, image_id: str) -> None:
+    def remove_leftovers(self, image_id: str) -> None:
         """Remove what hosts have left of an operation that did not end well. Raises errors.ServiceUnavailable."""
         for entry in self._folder.iterdir() if self._folder.is_dir() else ():
             if entry.is_dir() and not entry.is_symlink():
-                left = FolderStore(entry)
-                left.remove(image_id)
+                drop_store = FolderStore(entry)
+                drop_store.remove_snapshot(image_id)
                 with suppress(errors.NotFound):
-                    left.delete(image_id)
+                    drop_store.delete(image_id)
 
 
 def open_drop(folder: str, store: FolderStore | None) -> DropFolders | None:

@@ -23,7 +23,7 @@ class Written(Object, frozen=True, kw_only=True):
     digest: str
 
 
-def chunks(file: Path | int) -> Iterator[bytes]:
+def read_chunks(file: Path | int) -> Iterator[bytes]:
     """The content of a file. ``file``: or its descriptor, which is closed then.
 
     Raises OSError, also for the name of a folder or a device.
@@ -55,7 +55,7 @@ def write(file: Path, content: Iterable[bytes], *, mode: int, hash_algo: str = "
     return Written(size=size, digest=digest.hexdigest())
 
 
-def sync(folder: Path) -> None:
+def sync_folder(folder: Path) -> None:
     """Make durable which files are in the folder. Raises OSError."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:

@@ -33,7 +33,7 @@ CHUNK_SIZE = 128 << 10
 """Bytes read at once: little, because a slow service must not keep an agent from seeing that a build is cancelled."""
 MISSING = "[glance] auth_type needs the Python package keystoneauth1: pip install 'superconductor-cloud[glance]'"
 _NO_ENDPOINT = "No image service is in the catalog: check [glance], or name it in endpoint_override."
-_SHOWN_PLUGINS = ("password", "v3applicationcredential", "none")
+_LISTED_PLUGINS = ("password", "v3applicationcredential", "none")
 _EVERYBODYS = ("public", "community")
 _NOBODY = "-"
 _HASHES = ("sha512", "sha256")
@@ -72,29 +72,29 @@ class GlanceSource:
     def __init__(self, adapter: Adapter) -> None:
         self._adapter = adapter
 
-    def about(self, image_id: str) -> ImageRecord:
-        with self._answer(image_id, f"/v2/images/{text.file_name(image_id)}") as answer:
+    def get_record(self, image_id: str) -> ImageRecord:
+        with self._open_answer(image_id, f"/v2/images/{text.file_name(image_id)}") as answer:
             content = answer.content
         try:
-            document = typed.decode(content, dict[str, Any])
-            return _record(image_id, document)
+            document = typed.decode_json(content, dict[str, Any])
+            return _parse_record(image_id, document)
         except msgspec.MsgspecError as error:
             raise errors.ServiceUnavailable(
                 f"The image service says something about image {image_id[:80]} that cannot be read: {error}."
             ) from None
 
-    def chunks(self, image_id: str) -> Generator[bytes, None, None]:
-        with self._answer(image_id, f"/v2/images/{text.file_name(image_id)}/file") as answer:
+    def read_content(self, image_id: str) -> Generator[bytes, None, None]:
+        with self._open_answer(image_id, f"/v2/images/{text.file_name(image_id)}/file") as answer:
             yield from answer.iter_content(CHUNK_SIZE)
 
-    def _endpoint(self) -> str:
+    def _find_endpoint(self) -> str:
         endpoint = self._adapter.get_endpoint()
         if not endpoint:
             raise errors.ServiceUnavailable(_NO_ENDPOINT)
         return str(endpoint).rstrip("/").removesuffix("/v2")
 
     @contextmanager
-    def _answer(self, image_id: str, path: str) -> Iterator[requests.Response]:
+    def _open_answer(self, image_id: str, path: str) -> Iterator[requests.Response]:
         """A successful answer, whose body is still to be read."""
         from keystoneauth1 import exceptions
 
@@ -102,17 +102,17 @@ class GlanceSource:
             # Redirects are not followed: they would carry the token to another server. Nothing is logged: neither tokens nor disks.
             headers = {"Accept-Encoding": "identity"}
             answer = self._adapter.get(
-                self._endpoint() + path, headers=headers, stream=True, raise_exc=False, redirect=False, log=False
+                self._find_endpoint() + path, headers=headers, stream=True, raise_exc=False, redirect=False, log=False
             )
             with closing(answer):
                 _check_status(answer, image_id)
                 yield answer
         except (exceptions.Unauthorized, exceptions.Forbidden) as error:
-            raise errors.Forbidden(f"The identity service refuses the login of [glance]: {_line(error)}.") from None
+            raise errors.Forbidden(f"The identity service refuses the login of [glance]: {_error_line(error)}.") from None
         except exceptions.EndpointNotFound:
             raise errors.ServiceUnavailable(_NO_ENDPOINT) from None
         except (exceptions.ClientException, requests.RequestException) as error:
-            raise errors.ServiceUnavailable(f"The image service does not answer: {_line(error)}.") from None
+            raise errors.ServiceUnavailable(f"The image service does not answer: {_error_line(error)}.") from None
 
 
 def _check_status(answer: requests.Response, image_id: str) -> None:
@@ -127,41 +127,44 @@ def _check_status(answer: requests.Response, image_id: str) -> None:
         raise errors.ServiceUnavailable(f"The image service answers with status {status}.")
 
 
-def _record(image_id: str, document: dict[str, Any]) -> ImageRecord:
+def _parse_record(image_id: str, document: dict[str, Any]) -> ImageRecord:
     """Raises errors.Invalid for an image that no host can use, and msgspec.MsgspecError."""
-    found = typed.convert(document, _GlanceImage)
-    if found.status != "active":
-        raise errors.Invalid(f"Image {image_id[:80]} has the status {_word(found.status)}: only active images can be used.")
-    if found.disk_format not in ("raw", "qcow2"):
-        raise errors.Invalid(f"Image {image_id[:80]} has the format {_word(found.disk_format)}: only raw and qcow2 can be used.")
-    if found.container_format not in (None, "bare"):
+    image = typed.convert_data(document, _GlanceImage)
+    if image.status != "active":
+        raise errors.Invalid(f"Image {image_id[:80]} has the status {_quote_word(image.status)}: only active images can be used.")
+    if image.disk_format not in ("raw", "qcow2"):
         raise errors.Invalid(
-            f"Image {image_id[:80]} is in a container of format {_word(found.container_format)}: only bare images can be used."
+            f"Image {image_id[:80]} has the format {_quote_word(image.disk_format)}: only raw and qcow2 can be used."
         )
-    if found.os_hash_algo not in _HASHES or not found.os_hash_value:
+    if image.container_format not in (None, "bare"):
+        raise errors.Invalid(
+            f"Image {image_id[:80]} is in a container of format {_quote_word(image.container_format)}: only bare images can "
+            "be used."
+        )
+    if image.os_hash_algo not in _HASHES or not image.os_hash_value:
         raise errors.Invalid(f"Image {image_id[:80]} has no hash of sha512 or sha256 (os_hash_value): upload it again.")
     plain = {
         "id": image_id,
-        "name": text.one_line(found.name or "", text.NAME_LENGTH),
-        "disk_format": found.disk_format,
-        "size": found.size,
-        "hash_algo": found.os_hash_algo,
-        "hash_value": found.os_hash_value.lower(),
-        "virtual_size": found.virtual_size or None,
-        "min_disk": found.min_disk or 0,
-        "min_ram": found.min_ram or 0,
+        "name": text.one_line(image.name or "", text.NAME_LENGTH),
+        "disk_format": image.disk_format,
+        "size": image.size,
+        "hash_algo": image.os_hash_algo,
+        "hash_value": image.os_hash_value.lower(),
+        "virtual_size": image.virtual_size or None,
+        "min_disk": image.min_disk or 0,
+        "min_ram": image.min_ram or 0,
         "properties": {key: value for key, value in document.items() if key not in _NO_PROPERTIES and isinstance(value, str)},
-        "owner": "" if found.visibility in _EVERYBODYS else found.owner or _NOBODY,
-        "created_at": found.created_at or "",
+        "owner": "" if image.visibility in _EVERYBODYS else image.owner or _NOBODY,
+        "created_at": image.created_at or "",
     }
-    return typed.convert(plain, ImageRecord)
+    return typed.convert_data(plain, ImageRecord)
 
 
-def _word(value: str | None) -> str:
+def _quote_word(value: str | None) -> str:
     return repr(text.one_line(value, 40)) if value else "none"
 
 
-def _line(error: Exception) -> str:
+def _error_line(error: Exception) -> str:
     return text.one_line(mask_url(str(error)), 600).rstrip(".")
 
 
@@ -173,30 +176,30 @@ def open_glance(conf: cfg.ConfigOpts) -> GlanceSource:
         raise errors.Misconfigured(MISSING) from None
     try:
         plugin: BaseLoader[BaseAuthPlugin] = loading.get_plugin_loader(conf[GROUP].auth_type)
-        _register(conf, loading.get_auth_plugin_conf_options(plugin))
-        _register(conf, _common_options())
-        given = conf[GROUP]
-        auth = plugin.load_from_options_getter(lambda option: given[option.dest])
-        session = loading.load_session_from_conf_options(conf, GROUP, auth=auth, timeout=given.timeout or TIMEOUT_S)
-        adapter = loading.load_adapter_from_conf_options(conf, GROUP, session=session, service_type=given.service_type or "image")
+        _register_missing(conf, loading.get_auth_plugin_conf_options(plugin))
+        _register_missing(conf, _common_options())
+        values = conf[GROUP]
+        auth = plugin.load_from_options_getter(lambda option: values[option.dest])
+        session = loading.load_session_from_conf_options(conf, GROUP, auth=auth, timeout=values.timeout or TIMEOUT_S)
+        adapter = loading.load_adapter_from_conf_options(conf, GROUP, session=session, service_type=values.service_type or "image")
     except (exceptions.ClientException, cfg.Error, ValueError, TypeError) as error:
-        raise errors.Misconfigured(f"[glance]: {_line(error)}") from None
+        raise errors.Misconfigured(f"[glance]: {_error_line(error)}") from None
     return GlanceSource(adapter)
 
 
 def list_opts() -> Listing:
     """All options of the group, for displaying the configuration; only ours if keystoneauth1 is not installed."""
-    found: dict[str, cfg.Opt] = {}
+    options: dict[str, cfg.Opt] = {}
     try:
         from keystoneauth1 import loading
     except ImportError:
         pass
     else:
-        plugins = [option for name in _SHOWN_PLUGINS for option in loading.get_auth_plugin_conf_options(name)]
+        plugins = [option for name in _LISTED_PLUGINS for option in loading.get_auth_plugin_conf_options(name)]
         for option in map(copy.copy, [*plugins, *_common_options()]):
             option.required = False  # it depends on the plug-in
-            found[option.dest] = option
-    return [(GROUP, [*found.values(), AUTH_TYPE])]
+            options[option.dest] = option
+    return [(GROUP, [*options.values(), AUTH_TYPE])]
 
 
 def _common_options() -> list[cfg.Opt]:
@@ -205,7 +208,7 @@ def _common_options() -> list[cfg.Opt]:
     return [*loading.get_session_conf_options(), *loading.get_adapter_conf_options()]
 
 
-def _register(conf: cfg.ConfigOpts, options: list[cfg.Opt]) -> None:
+def _register_missing(conf: cfg.ConfigOpts, options: list[cfg.Opt]) -> None:
     """Register options that are not registered yet, as by a plug-in of the same names or by ``config check``."""
     for option in options:
         if option.dest not in conf[GROUP]:

@@ -41,7 +41,7 @@ class Inspected(Object, frozen=True, kw_only=True):
     virtual_size: int
 
 
-def inspect(file: Path, declared: str | None = None) -> Inspected:
+def inspect_file(file: Path, declared: str | None = None) -> Inspected:
     """Read the head of a file. ``declared``: the format that it is said to have.
 
     Raises errors.Invalid for any format but raw and qcow2, a file that is not safe or encrypted, and one of another format than
@@ -51,17 +51,17 @@ def inspect(file: Path, declared: str | None = None) -> Inspected:
         head, size = opened.read(HEAD_SIZE), os.fstat(opened.fileno()).st_size
     if not size:
         raise errors.Invalid("The image is empty.")
-    qcow2 = _qcow2(head)
-    found: Literal["raw", "qcow2"] = "raw" if qcow2 is None else "qcow2"
-    if declared is not None and declared != found:
-        raise errors.Invalid(f"The image has the format {found}, but {declared} is declared.")
+    qcow2 = _inspect_qcow2(head)
+    detected: Literal["raw", "qcow2"] = "raw" if qcow2 is None else "qcow2"
+    if declared is not None and declared != detected:
+        raise errors.Invalid(f"The image has the format {detected}, but {declared} is declared.")
     if qcow2 is None:
         return Inspected(disk_format="raw", virtual_size=size)
     _check_safe(qcow2)
     return Inspected(disk_format="qcow2", virtual_size=qcow2.virtual_size)
 
 
-def _qcow2(head: bytes) -> format_inspector.FileInspector | None:
+def _inspect_qcow2(head: bytes) -> format_inspector.FileInspector | None:
     """The inspector of a qcow2 head; None for one that is raw."""
     # Line ends fill up a short head: the library takes one of less than a whole header for raw, and a VMDK descriptor is text.
     padded = head.ljust(_HEADER_SIZE, b"\n")

@@ -41,7 +41,7 @@ def list_glance_opts() -> Listing:
     return [(GLANCE_GROUP, [AUTH_TYPE])]
 
 
-def folder(conf: cfg.ConfigOpts) -> str:
+def read_folder(conf: cfg.ConfigOpts) -> str:
     """The folder; empty: there is no image store. Registers the option if necessary."""
     conf.register_opts([FOLDER], group=GROUP)
     return str(conf[GROUP].folder)

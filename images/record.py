@@ -41,12 +41,12 @@ class ImageRecord(Object, frozen=True, kw_only=True):
     tags: tuple[str, ...] = ()
 
     @property
-    def details(self) -> ImageDetails:
+    def image_details(self) -> ImageDetails:
         return ImageDetails(
             min_disk=self.min_disk, min_ram=self.min_ram, properties=self.properties, tags=self.tags, checksum=self.checksum
         )
 
-    def stored(self, project_id: str = "") -> StoredImage:
+    def to_stored(self, project_id: str = "") -> StoredImage:
         """It as a complete image of this project, whatever its record says of that. Empty: of the operator."""
         return StoredImage(
             image_id=self.id,
@@ -56,20 +56,20 @@ class ImageRecord(Object, frozen=True, kw_only=True):
             size=self.size,
             virtual_size=self.virtual_size,
             hash_value=self.hash_value,
-            created_at=seconds(self.created_at),
-            updated_at=seconds(self.updated_at) or None,
-            details=self.details,
+            created_at=parse_seconds(self.created_at),
+            updated_at=parse_seconds(self.updated_at) or None,
+            details=self.image_details,
         )
 
     @property
-    def content(self) -> StoredContent:
+    def stored_content(self) -> StoredContent:
         """What the API database keeps of an image of the store, whose hashes are of SHA-512."""
         return StoredContent(
             size=self.size, hash_value=self.hash_value, virtual_size=self.virtual_size, disk_format=self.disk_format
         )
 
 
-def seconds(at: str) -> float:
+def parse_seconds(at: str) -> float:
     """A time of a record in seconds since the epoch; 0 for what is none: hosts write records, too."""
     try:
         return max(0.0, datetime.fromisoformat(at).timestamp())

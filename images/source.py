@@ -22,11 +22,11 @@ class ImageSource(Protocol):
     no host can use; errors.Forbidden if the image service refuses the agent's login.
     """
 
-    def about(self, image_id: str) -> ImageRecord:
+    def get_record(self, image_id: str) -> ImageRecord:
         """What is known of the image."""
         ...
 
-    def chunks(self, image_id: str) -> Generator[bytes, None, None]:
+    def read_content(self, image_id: str) -> Generator[bytes, None, None]:
         """Its bytes. They may be others than the record says: compare size and hash. Errors may also come in the middle."""
         ...
 
@@ -37,16 +37,16 @@ class ImageSources:
     def __init__(self, sources: Sequence[ImageSource]) -> None:
         self._sources = sources
 
-    def about(self, image_id: str) -> ImageRecord:
-        return self._find(image_id)[1]
+    def get_record(self, image_id: str) -> ImageRecord:
+        return self._find_source(image_id)[1]
 
-    def chunks(self, image_id: str) -> Generator[bytes, None, None]:
-        return self._find(image_id)[0].chunks(image_id)
+    def read_content(self, image_id: str) -> Generator[bytes, None, None]:
+        return self._find_source(image_id)[0].read_content(image_id)
 
-    def _find(self, image_id: str) -> tuple[ImageSource, ImageRecord]:
+    def _find_source(self, image_id: str) -> tuple[ImageSource, ImageRecord]:
         for source in self._sources:
             try:
-                return source, source.about(image_id)
+                return source, source.get_record(image_id)
             except errors.NotFound:
                 continue
         raise errors.NotFound(f"Image {image_id[:80]} does not exist. {_HELP}")
@@ -58,7 +58,7 @@ def open_source(conf: cfg.ConfigOpts, folder: str | None = None) -> ImageSource:
     ``folder``: instead of ``[images] folder``. Raises errors.Misconfigured for a ``[glance]`` that cannot work.
     """
     sources: list[ImageSource] = []
-    if store := open_store(opts.folder(conf) if folder is None else folder):
+    if store := open_store(opts.read_folder(conf) if folder is None else folder):
         sources.append(store)
     if opts.has_glance(conf):
         from images.glance import open_glance  # its library is an extra, which only these agents need

@@ -91,14 +91,14 @@ class KeptReplay(Object, frozen=True, kw_only=True):
     outcome: PolicyOutcome | None = None
 
 
-def compare(question: Question, policies: Sequence[Policy], processes: int, progress: Progress) -> ReplayReport:
+def compare_policies(question: Question, policies: Sequence[Policy], processes: int, progress: Progress) -> ReplayReport:
     """Replay the trace under all policies; ``processes`` at a time.
 
     With a folder, a second call goes on where the first was interrupted. Raises Invalid for a trace or fleet that cannot be read,
     and Conflict if the folder holds another replay.
     """
-    trace, fleet, demand = survey(question)
-    outcomes = replay([(question, policy) for policy in policies], demand, processes, progress)
+    trace, fleet, demand = survey_trace(question)
+    outcomes = replay_questions([(question, policy) for policy in policies], demand, processes, progress)
     return ReplayReport(
         version=VERSION,
         trace=Path(question.trace).name,
@@ -113,13 +113,13 @@ def compare(question: Question, policies: Sequence[Policy], processes: int, prog
         seed=question.seed,
         demand=demand,
         policies=tuple(
-            msgspec.structs.replace(outcome, policy=policy.name, settings=changed(policy.settings))
+            msgspec.structs.replace(outcome, policy=policy.name, settings=changed_settings(policy.settings))
             for policy, outcome in zip(policies, outcomes, strict=True)
         ),
     )
 
 
-def survey(question: Question) -> tuple[Trace, list[FleetHost], Demand]:
+def survey_trace(question: Question) -> tuple[Trace, list[FleetHost], Demand]:
     """The trace, the fleet, and what the trace asks of it. Raises Invalid if they cannot be read, TooCostly for a huge trace."""
     try:
         trace, fleet = question.open()
@@ -130,13 +130,15 @@ def survey(question: Question) -> tuple[Trace, list[FleetHost], Demand]:
         ) from None
 
 
-def replay(asked: Sequence[tuple[Question, Policy]], demand: Demand, processes: int, progress: Progress) -> list[PolicyOutcome]:
+def replay_questions(
+    questions: Sequence[tuple[Question, Policy]], demand: Demand, processes: int, progress: Progress
+) -> list[PolicyOutcome]:
     """Replay each question under its policy, ``processes`` at a time. ``demand``: of the trace, which is the same for all."""
-    tasks = [_task(question, policy, demand) for question, policy in asked]
+    tasks = [_make_task(question, policy, demand) for question, policy in questions]
     return _Processes(tasks, processes, progress, demand.servers).run()
 
 
-def changed(settings: SchedulerSettings) -> dict[str, object]:
+def changed_settings(settings: SchedulerSettings) -> dict[str, object]:
     """The settings that are not the defaults."""
     default = SchedulerSettings()
     return {name: value for name in settings.__struct_fields__ if (value := getattr(settings, name)) != getattr(default, name)}
@@ -154,11 +156,11 @@ def write_whole(path: Path, text: str) -> None:
         raise errors.Invalid(f"{path}: cannot be written: {error.strerror}") from None
 
 
-def _task(question: Question, policy: Policy, demand: Demand) -> ReplayTask:
+def _make_task(question: Question, policy: Policy, demand: Demand) -> ReplayTask:
     """Raises Conflict if the folder holds a replay of something else under this name."""
     files = [_hash_of(Path(name)) for name in (question.trace, question.fleet, question.racks) if name is not None]
     plain = msgspec.structs.replace(question, trace="", fleet="", racks=None, folder=None)
-    fingerprint = hashlib.sha256(stored.dump((files, plain, policy.settings, VERSION)).encode()).hexdigest()
+    fingerprint = hashlib.sha256(stored.dump_value((files, plain, policy.settings, VERSION)).encode()).hexdigest()
     state = None
     if question.folder is not None:
         folder = Path(question.folder) / STATE_FOLDER
@@ -167,8 +169,8 @@ def _task(question: Question, policy: Policy, demand: Demand) -> ReplayTask:
         except OSError as error:
             raise errors.Invalid(f"{folder}: cannot be made: {error.strerror}") from None
         file = folder / f"{policy.name}.json"
-        kept = _kept(file)
-        if kept is not None and kept.fingerprint != fingerprint:
+        kept_replay = _read_kept(file)
+        if kept_replay is not None and kept_replay.fingerprint != fingerprint:
             raise errors.Conflict(
                 f"{question.folder}: holds a replay of another trace, fleet, seed or configuration under the name {policy.name}; "
                 "name another folder, or remove this one"
@@ -178,17 +180,17 @@ def _task(question: Question, policy: Policy, demand: Demand) -> ReplayTask:
 
 
 def _hash_of(path: Path) -> str:
-    found = hashlib.sha256()
+    digest = hashlib.sha256()
     with path.open("rb") as file:
         while block := file.read(HASH_BLOCK):
-            found.update(block)
-    return found.hexdigest()
+            digest.update(block)
+    return digest.hexdigest()
 
 
-def _kept(file: Path) -> KeptReplay | None:
+def _read_kept(file: Path) -> KeptReplay | None:
     """None if nothing is kept. Raises Invalid for a file that is damaged."""
     try:
-        return stored.load(file.read_bytes(), KeptReplay)
+        return stored.load_text(file.read_bytes(), KeptReplay)
     except FileNotFoundError:
         return None
     except OSError as error:
@@ -220,32 +222,32 @@ class _Processes:
                 while self._waiting and len(self._running) < self._processes:
                     number, task = self._waiting.pop()
                     mine, theirs = context.Pipe(duplex=False)
-                    process: BaseProcess = context.Process(target=work, args=(stored.dump(task), theirs), daemon=True)
+                    process: BaseProcess = context.Process(target=work_on_task, args=(stored.dump_value(task), theirs), daemon=True)
                     process.start()
                     theirs.close()
                     self._running[mine] = number, process
                 for ready in wait(list(self._running)):
-                    self._hear(ready)  # type: ignore[arg-type]  # it was given connections alone
+                    self._receive_message(ready)  # type: ignore[arg-type]  # it was given connections alone
         finally:
             for _, process in self._running.values():
                 process.terminate()
                 process.join()
         return [self._outcomes[number] for number in sorted(self._outcomes)]
 
-    def _hear(self, connection: Connection) -> None:
+    def _receive_message(self, connection: Connection) -> None:
         number, process = self._running[connection]
         try:
-            told: Told = stored.load(connection.recv_bytes(), Told)  # type: ignore[arg-type]  # a union is no type
+            message: Told = stored.load_text(connection.recv_bytes(), Told)  # type: ignore[arg-type]  # a union is no type
         except EOFError:
             process.join()
             raise errors.SuperconductorError(_ended_early(process.exitcode)) from None
-        if isinstance(told, Failed):
-            raise errors.Invalid(told.text)
-        if isinstance(told, Progressed):
-            self._done[number] = told.servers
+        if isinstance(message, Failed):
+            raise errors.Invalid(message.text)
+        if isinstance(message, Progressed):
+            self._done[number] = message.servers
             self._progress(sum(self._done), self._total)
             return
-        self._outcomes[number] = told.outcome
+        self._outcomes[number] = message.outcome
         del self._running[connection]
         connection.close()
         process.join()
@@ -261,34 +263,42 @@ def _ended_early(status: int | None) -> str:
     return f"A replay ended with status {status} before its end; with --output, the same command goes on"
 
 
-def work(text: str, connection: Connection) -> None:
+def work_on_task(text: str, connection: Connection) -> None:
     """The life of a process: do one task and tell. If nobody listens any more, it ends."""
 
-    def tell(what: Told) -> None:
-        connection.send_bytes(stored.dump(what).encode())
+    def send_message(message: Told) -> None:
+        connection.send_bytes(stored.dump_value(message).encode())
 
     with contextlib.suppress(BrokenPipeError, KeyboardInterrupt):
         try:
-            tell(Ended(outcome=_outcome_of(stored.load(text, ReplayTask), lambda servers: tell(Progressed(servers=servers)))))
+            send_message(
+                Ended(
+                    outcome=_outcome_of(
+                        stored.load_text(text, ReplayTask), lambda servers: send_message(Progressed(servers=servers))
+                    )
+                )
+            )
         except errors.SuperconductorError as error:
-            tell(Failed(text=str(error)))
+            send_message(Failed(text=str(error)))
         except MemoryError:
-            tell(Failed(text="More servers run at once than this machine has memory for; replay a sample of the trace's projects"))
+            send_message(
+                Failed(text="More servers run at once than this machine has memory for; replay a sample of the trace's projects")
+            )
 
 
 def _outcome_of(task: ReplayTask, progress: Callable[[int], None]) -> PolicyOutcome:
     question, file = task.question, None if task.state is None else Path(task.state)
-    kept = None if file is None else _kept(file)
-    if kept is not None and kept.outcome is not None:
-        progress(kept.outcome.servers)
-        return kept.outcome
+    kept_replay = None if file is None else _read_kept(file)
+    if kept_replay is not None and kept_replay.outcome is not None:
+        progress(kept_replay.outcome.servers)
+        return kept_replay.outcome
 
-    def save(checkpoint: Checkpoint, outcome: PolicyOutcome | None = None) -> None:
+    def save_replay(checkpoint: Checkpoint, outcome: PolicyOutcome | None = None) -> None:
         if file is not None:
-            write_whole(file, stored.dump(KeptReplay(fingerprint=task.fingerprint, checkpoint=checkpoint, outcome=outcome)))
+            write_whole(file, stored.dump_value(KeptReplay(fingerprint=task.fingerprint, checkpoint=checkpoint, outcome=outcome)))
 
     trace, fleet = question.open()
-    begun = Checkpoint() if kept is None else kept.checkpoint
-    outcome = TraceReplay(trace, fleet, task.demand, task.policy.settings, question.seed, begun).run(save, progress)
-    save(Checkpoint(), outcome)
+    begun = Checkpoint() if kept_replay is None else kept_replay.checkpoint
+    outcome = TraceReplay(trace, fleet, task.demand, task.policy.settings, question.seed, begun).run(save_replay, progress)
+    save_replay(Checkpoint(), outcome)
     return outcome

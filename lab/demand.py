@@ -61,7 +61,7 @@ class _Volume:
         self.rejected = 0
         self._sizes: Counter[Size] = Counter()
 
-    def advance(self, until: float) -> None:
+    def advance_until(self, until: float) -> None:
         """The demand stays as it is until then."""
         if self.begins is None:
             self.begins = until
@@ -70,14 +70,14 @@ class _Volume:
         if seconds <= 0:
             return
         self.peak_vcpus, self.peak_memory_mb = max(self.peak_vcpus, self.vcpus), max(self.peak_memory_mb, self.memory_mb)
-        gap = self._gap()
+        gap = self._demand_gap()
         self.vcpu_seconds += self.vcpus * seconds
         self.memory_seconds += self.memory_mb * seconds
         self.lost_vcpu_seconds += (gap.vcpus + self._hopeless[0]) * seconds
         self.lost_memory_seconds += (gap.memory_mb + self._hopeless[1]) * seconds
         self.rejected = max(self.rejected, gap.servers)
 
-    def change(self, size: Size, count: int, *, hopeless: bool) -> None:
+    def change_demand(self, size: Size, count: int, *, hopeless: bool) -> None:
         """A server comes or goes. ``hopeless``: it is larger than every host."""
         self.vcpus += size[0] * count
         self.memory_mb += size[1] * count
@@ -91,20 +91,20 @@ class _Volume:
     def at_once(self) -> None:
         """Look at the demand of this moment, also if it does not last: a trace without times has all its servers at its end."""
         self.peak_vcpus, self.peak_memory_mb = max(self.peak_vcpus, self.vcpus), max(self.peak_memory_mb, self.memory_mb)
-        self.rejected = max(self.rejected, self._gap().servers)
+        self.rejected = max(self.rejected, self._demand_gap().servers)
 
-    def _gap(self) -> _Gap:
+    def _demand_gap(self) -> _Gap:
         vcpus = self.vcpus - self._hopeless[0] - self._capacity[0]
         memory_mb = self.memory_mb - self._hopeless[1] - self._capacity[1]
         if vcpus <= 0 and memory_mb <= 0:
             return NO_GAP
         return _Gap(
-            max(vcpus, self._least(memory_mb, lambda size: size[1], lambda size: size[0]), 0.0),
-            max(memory_mb, self._least(vcpus, lambda size: size[0], lambda size: size[1]), 0.0),
-            max(self._fewest(vcpus, 0), self._fewest(memory_mb, 1)),
+            max(vcpus, self._least_cost(memory_mb, lambda size: size[1], lambda size: size[0]), 0.0),
+            max(memory_mb, self._least_cost(vcpus, lambda size: size[0], lambda size: size[1]), 0.0),
+            max(self._fewest_servers(vcpus, 0), self._fewest_servers(memory_mb, 1)),
         )
 
-    def _least(self, missing: float, has: Callable[[Size], int], costs: Callable[[Size], int]) -> float:
+    def _least_cost(self, missing: float, has: Callable[[Size], int], costs: Callable[[Size], int]) -> float:
         """The least cost of servers that have so much together, taken as divisible."""
         cost = 0.0
         for size in sorted((size for size in self._sizes if has(size)), key=lambda size: costs(size) / has(size)):
@@ -115,7 +115,7 @@ class _Volume:
             missing -= part
         return cost
 
-    def _fewest(self, missing: float, of: int) -> int:
+    def _fewest_servers(self, missing: float, of: int) -> int:
         """The fewest servers that have so much together."""
         servers = 0
         for size in sorted(self._sizes, key=lambda size: size[of], reverse=True):
@@ -135,7 +135,7 @@ class _Hosts:
         self._takes: dict[tuple[int, int, int, int], bool] = {}
         self._largest = _not_dominated((host.vcpus, host.memory_mb) for host in fleet)
 
-    def take(self, arrival: Arrival) -> bool:
+    def take_arrival(self, arrival: Arrival) -> bool:
         """Whether some host that is empty takes the server."""
         size = arrival.vcpus, arrival.memory_mb, arrival.disk_gb
         key = (*size, arrival.numa_nodes)
@@ -152,19 +152,19 @@ class _Hosts:
         """How many of these servers must be refused if all are to run on one host, at least."""
         sizes = list(members)
         vcpus, memory_mb = (sorted(size[of] for size in sizes) for of in (0, 1))
-        return len(sizes) - max(min(_most(vcpus, host[0]), _most(memory_mb, host[1])) for host in self._largest)
+        return len(sizes) - max(min(_count_fitting(vcpus, host[0]), _count_fitting(memory_mb, host[1])) for host in self._largest)
 
 
 def _not_dominated(sizes: Iterable[Size]) -> list[Size]:
     """Those of these sizes of which no other has as much or more of both."""
-    found: list[Size] = []
+    remaining: list[Size] = []
     for size in sorted(set(sizes), reverse=True):
-        if not found or size[1] > found[-1][1]:
-            found.append(size)
-    return found
+        if not remaining or size[1] > remaining[-1][1]:
+            remaining.append(size)
+    return remaining
 
 
-def _most(amounts: Iterable[int], room: int) -> int:
+def _count_fitting(amounts: Iterable[int], room: int) -> int:
     """How many of these amounts, the smallest first, fit into the room."""
     count = 0
     for amount in amounts:
@@ -184,7 +184,7 @@ def demand_of(trace: Trace, fleet: Sequence[FleetHost]) -> Demand:
     servers = hopeless_servers = 0
     has_nodes = any(host.nodes for host in fleet)
     has_racks = any(host.rack is not None for host in fleet)
-    for arrival in trace.arrivals():
+    for arrival in trace.list_arrivals():
         if arrival.fault_domain is not None and not has_racks:
             raise errors.Invalid(
                 f"{place_of(trace.path, arrival.line)}: asks for a fault domain, and no host of the fleet is in a rack; "
@@ -197,11 +197,11 @@ def demand_of(trace: Trace, fleet: Sequence[FleetHost]) -> Demand:
             )
         while ends and ends[0][0] <= arrival.start:
             end, size, hopeless = heapq.heappop(ends)
-            volume.advance(end)
-            volume.change(size, -1, hopeless=hopeless)
-        volume.advance(arrival.start)
-        size, hopeless = (arrival.vcpus, arrival.memory_mb), not hosts.take(arrival)
-        volume.change(size, 1, hopeless=hopeless)
+            volume.advance_until(end)
+            volume.change_demand(size, -1, hopeless=hopeless)
+        volume.advance_until(arrival.start)
+        size, hopeless = (arrival.vcpus, arrival.memory_mb), not hosts.take_arrival(arrival)
+        volume.change_demand(size, 1, hopeless=hopeless)
         servers, hopeless_servers = servers + 1, hopeless_servers + hopeless
         if arrival.end < math.inf:
             heapq.heappush(ends, (arrival.end, size, hopeless))
@@ -219,11 +219,11 @@ def demand_of(trace: Trace, fleet: Sequence[FleetHost]) -> Demand:
         memory_days=volume.memory_seconds / DAY_S,
         peak_vcpus=volume.peak_vcpus,
         peak_memory_mb=volume.peak_memory_mb,
-        bound=_bound(volume, hopeless_servers + max(volume.rejected, of_groups), trace.timed, len(fleet), capacity),
+        bound=_lower_bound(volume, hopeless_servers + max(volume.rejected, of_groups), trace.timed, len(fleet), capacity),
     )
 
 
-def _bound(volume: _Volume, rejected: int, timed: bool, hosts: int, capacity: Size) -> LowerBound:
+def _lower_bound(volume: _Volume, rejected: int, timed: bool, hosts: int, capacity: Size) -> LowerBound:
     needed = [peak * hosts / most for peak, most in zip((volume.peak_vcpus, volume.peak_memory_mb), capacity, strict=True) if most]
     return LowerBound(
         rejected=rejected,
@@ -233,6 +233,6 @@ def _bound(volume: _Volume, rejected: int, timed: bool, hosts: int, capacity: Si
     )
 
 
-def per_cent(part: float, whole: float) -> float:
+def per_cent(part: float, total: float) -> float:
     """0 of nothing."""
-    return 100.0 * part / whole if whole else 0.0
+    return 100.0 * part / total if total else 0.0

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from lab.table_file import check_columns, header_of, place_of, rows_of
-from lab.trace import MIB_PER_GIB, NUMA, whole
+from lab.trace import MIB_PER_GIB, NUMA, whole_number
 from objects import errors
 from objects.numa import HOST_NODES_LIMIT
 
@@ -41,17 +41,17 @@ def read_fleet(path: Path, ignored: Collection[str] = (), racks: Path | None = N
 
     ``racks``: a file with the racks of hosts. It may name other hosts, too.
     """
-    hosts = _hosts(path, ignored)
+    hosts = _read_hosts(path, ignored)
     if racks is None:
         return hosts
-    rack_of = _racks(racks)
+    rack_of = _read_racks(racks)
     placed = [host._replace(rack=rack_of.get(host.name.lower(), host.rack)) for host in hosts]
     if not any(host.name.lower() in rack_of for host in hosts):
         raise errors.Invalid(f"{racks}: names no host of {path}")
     return placed
 
 
-def _racks(path: Path) -> dict[str, str]:
+def _read_racks(path: Path) -> dict[str, str]:
     """The rack of each host, by its name in lower case."""
     columns = header_of(path)
     places = check_columns(path, columns, RACKS, ())
@@ -65,7 +65,7 @@ def _racks(path: Path) -> dict[str, str]:
     return racks
 
 
-def _hosts(path: Path, ignored: Collection[str]) -> list[FleetHost]:
+def _read_hosts(path: Path, ignored: Collection[str]) -> list[FleetHost]:
     columns = header_of(path)
     huawei = columns == HUAWEI
     places = {} if huawei else check_columns(path, columns, NEEDED, OPTIONAL)
@@ -73,13 +73,15 @@ def _hosts(path: Path, ignored: Collection[str]) -> list[FleetHost]:
     lines: dict[str, int] = {}
     for line, values in rows_of(path, columns):
         try:
-            found = _huawei(values, len(hosts), ignored) if huawei else _plain(values, places, len(hosts), ignored)
+            parsed_host = (
+                _parse_huawei(values, len(hosts), ignored) if huawei else _parse_plain(values, places, len(hosts), ignored)
+            )
         except ValueError as error:
             raise errors.Invalid(f"{place_of(path, line)}: {error}") from None
-        for host in found:
+        for host in parsed_host:
             if lines.setdefault(host.name.lower(), line) != line:
                 raise errors.Invalid(f"{place_of(path, line)}: host {host.name} is in line {lines[host.name.lower()]}, too")
-        hosts += found
+        hosts += parsed_host
         if len(hosts) > HOSTS_LIMIT:
             raise errors.Invalid(f"{place_of(path, line)}: a fleet has at most {HOSTS_LIMIT} hosts")
     if not hosts:
@@ -87,22 +89,22 @@ def _hosts(path: Path, ignored: Collection[str]) -> list[FleetHost]:
     return hosts
 
 
-def _plain(values: Sequence[str], places: dict[str, int], before: int, ignored: Collection[str]) -> list[FleetHost]:
-    given = {name: values[place].strip() for name, place in places.items()}
-    name, count = given.get("host") or "", whole(given.get("count") or "1", "count", 1)
+def _parse_plain(values: Sequence[str], places: dict[str, int], before: int, ignored: Collection[str]) -> list[FleetHost]:
+    texts = {name: values[place].strip() for name, place in places.items()}
+    name, count = texts.get("host") or "", whole_number(texts.get("count") or "1", "count", 1)
     if count > HOSTS_LIMIT:
         raise ValueError(f"count: a fleet has at most {HOSTS_LIMIT} hosts")
-    sizes = {what: whole(given.get(what) or "0", what) for what in ("vcpus", "memory_mb", "disk_gb")}
+    sizes = {column: whole_number(texts.get(column) or "0", column) for column in ("vcpus", "memory_mb", "disk_gb")}
     host = FleetHost(
         name,
         sizes["vcpus"],
         sizes["memory_mb"],
         sizes["disk_gb"],
-        cell=given.get("cell") or "cell",
-        zone=given.get("zone") or None,
-        rack=given.get("rack") or None,
+        cell=texts.get("cell") or "cell",
+        zone=texts.get("zone") or None,
+        rack=texts.get("rack") or None,
     )
-    nodes = _nodes(given.get("numa_nodes") or "0", sizes["vcpus"], sizes["memory_mb"])
+    nodes = _parse_nodes(texts.get("numa_nodes") or "0", sizes["vcpus"], sizes["memory_mb"])
     if NUMA not in ignored:
         host = host._replace(nodes=nodes)
     if count == 1:
@@ -115,10 +117,10 @@ def text_of_nodes(nodes: Sequence[tuple[int, int]]) -> str:
     return " ".join(f"{vcpus}:{memory_mb}" for vcpus, memory_mb in nodes)
 
 
-def _nodes(text: str, vcpus: int, memory_mb: int) -> tuple[tuple[int, int], ...]:
+def _parse_nodes(text: str, vcpus: int, memory_mb: int) -> tuple[tuple[int, int], ...]:
     """The NUMA nodes of a host: so many equal ones, or those whose sizes are given."""
     if ":" not in text:
-        count = whole(text, "numa_nodes")
+        count = whole_number(text, "numa_nodes")
         if count > HOST_NODES_LIMIT or (count and (vcpus % count or memory_mb % count)):
             raise ValueError(
                 f"numa_nodes: vcpus and memory_mb cannot be divided equally among {count} nodes, {HOST_NODES_LIMIT} at most"
@@ -127,14 +129,14 @@ def _nodes(text: str, vcpus: int, memory_mb: int) -> tuple[tuple[int, int], ...]
     sizes = [part.split(":") for part in text.split()]
     if len(sizes) > HOST_NODES_LIMIT or any(len(size) != 2 for size in sizes):
         raise ValueError(f"numa_nodes: {text} is no list of vcpus:memory_mb, {HOST_NODES_LIMIT} at most")
-    found = tuple((whole(cpus, "numa_nodes"), whole(memory, "numa_nodes")) for cpus, memory in sizes)
-    if sum(cpus for cpus, _ in found) > vcpus or sum(memory for _, memory in found) > memory_mb:
+    parsed_nodes = tuple((whole_number(cpus, "numa_nodes"), whole_number(memory, "numa_nodes")) for cpus, memory in sizes)
+    if sum(cpus for cpus, _ in parsed_nodes) > vcpus or sum(memory for _, memory in parsed_nodes) > memory_mb:
         raise ValueError("numa_nodes: the nodes have more than the host's vcpus or memory_mb")
-    return found
+    return parsed_nodes
 
 
-def _huawei(values: Sequence[str], before: int, ignored: Collection[str]) -> list[FleetHost]:
-    cpu1, ram1, cpu2, ram2 = (whole(value, name) for value, name in zip(values, HUAWEI, strict=True))
+def _parse_huawei(values: Sequence[str], before: int, ignored: Collection[str]) -> list[FleetHost]:
+    cpu1, ram1, cpu2, ram2 = (whole_number(value, name) for value, name in zip(values, HUAWEI, strict=True))
     nodes = tuple((cpus, ram * MIB_PER_GIB) for cpus, ram in ((cpu1, ram1), (cpu2, ram2)) if cpus or ram)
     host = FleetHost(f"host-{before}", cpu1 + cpu2, (ram1 + ram2) * MIB_PER_GIB)
     return [host if NUMA in ignored else host._replace(nodes=nodes)]

@@ -25,7 +25,7 @@ from scheduler.engine.survey import Survey
 from scheduler.engine.surveying import survey
 from scheduler.framework.batch_request import Request
 from scheduler.framework.members import Members
-from scheduler.table.arrays import mixed
+from scheduler.table.arrays import mix_bits
 from scheduler.table.host_table import HostTable, ServiceReports
 
 SEED_BITS = 32
@@ -54,7 +54,7 @@ class World:
             ],
             {host.name: uuids[host.cell] for host in fleet},
             {host.name: host.zone for host in fleet if host.zone is not None},
-            _racks(fleet),
+            _rack_aggregates(fleet),
         )
         self._ledger = [
             Inventory(
@@ -73,12 +73,12 @@ class World:
         self.table.set_inventories(self._ledger, 0.0)
         for name, uuid in uuids.items():
             theirs = [host for host in fleet if host.cell == name]
-            self.table.set_nodes(uuid, [_node(host) for host in theirs])
-            self.table.set_services(uuid, ServiceReports.alike([host.name for host in theirs], math.inf))
+            self.table.set_nodes(uuid, [_node_of_host(host) for host in theirs])
+            self.table.set_services(uuid, ServiceReports.same_for_all([host.name for host in theirs], math.inf))
         self._flavors: dict[tuple[int, int, int, int], Flavor] = {}
         self._places_of: dict[str, Counter[tuple[str, str | None]]] = {}
 
-    def flavor(self, arrival: Arrival) -> Flavor:
+    def flavor_of(self, arrival: Arrival) -> Flavor:
         """The size of a server."""
         size = arrival.vcpus, arrival.memory_mb, arrival.disk_gb, arrival.numa_nodes
         known = self._flavors.get(size)
@@ -89,7 +89,7 @@ class World:
             self._flavors[size] = known
         return known
 
-    def decide(self, driver: SchedulerDriver, arrival: Arrival, number: int, seed: int) -> tuple[ChosenPlace | None, Survey]:
+    def decide_host(self, driver: SchedulerDriver, arrival: Arrival, number: int, seed: int) -> tuple[ChosenPlace | None, Survey]:
         """The place that the driver chooses for the server; None if it fits nowhere. Needs the table's lock."""
         spec = RequestSpec(
             batch_id=arrival.name,
@@ -97,9 +97,9 @@ class World:
             project_id=arrival.project,
             user_id="",
             name=arrival.name,
-            flavor=self.flavor(arrival),
+            flavor=self.flavor_of(arrival),
             availability_zone=arrival.zone,
-            group=_group(arrival),
+            group=_group_of_arrival(arrival),
             scheduler_hints={} if arrival.fault_domain is None else {FAULT_DOMAIN: (arrival.fault_domain,)},
         )
         request = Request(
@@ -107,30 +107,30 @@ class World:
             vcpus=arrival.vcpus,
             memory_mb=arrival.memory_mb,
             disk_gb=arrival.disk_gb,
-            seed=mixed((seed << SEED_BITS) + number) & _WORD,
+            seed=mix_bits((seed << SEED_BITS) + number) & _WORD,
             zone=None if arrival.zone is None else self.table.zone_number(arrival.zone),
             alive_since=arrival.start,
         )
         if arrival.policy is not None:
-            request.members = self._members(arrival)
-        found = survey(self.table, driver, request, 1)
-        row = driver.choose_one(self.table, request, found)
-        nodes = None if row is None else self.table.nodes_for(row, request.part)
-        return (None if row is None or nodes is None else ChosenPlace(row, nodes)), found
+            request.members = self._members_of(arrival)
+        survey_found = survey(self.table, driver, request, 1)
+        row = driver.choose_one(self.table, request, survey_found)
+        nodes = None if row is None else self.table.nodes_for(row, request.node_part)
+        return (None if row is None or nodes is None else ChosenPlace(row, nodes)), survey_found
 
-    def claim(self, row: int, nodes: tuple[int, ...], arrival: Arrival, now: float) -> None:
+    def claim_room(self, row: int, nodes: tuple[int, ...], arrival: Arrival, now: float) -> None:
         """The server has room on the host of the row, on these NUMA nodes."""
-        self._enter(row, nodes, now, arrival, 1)
+        self._enter_usage(row, nodes, now, arrival, 1)
 
-    def release(self, row: int, nodes: tuple[int, ...], arrival: Arrival, now: float) -> None:
+    def release_room(self, row: int, nodes: tuple[int, ...], arrival: Arrival, now: float) -> None:
         """The server gives its room back."""
-        self._enter(row, nodes, now, arrival, -1)
+        self._enter_usage(row, nodes, now, arrival, -1)
 
-    def _enter(self, row: int, nodes: tuple[int, ...], now: float, arrival: Arrival, count: int) -> None:
+    def _enter_usage(self, row: int, nodes: tuple[int, ...], now: float, arrival: Arrival, count: int) -> None:
         table, before = self.table, self._ledger[row]
         used = before.used_resources
         if nodes:
-            taken = numa.taken(nodes, arrival.vcpus, arrival.memory_mb)
+            taken = numa.taken_by_class(nodes, arrival.vcpus, arrival.memory_mb)
             used = {**used, **{name: used.get(name, 0) + count * amount for name, amount in taken.items()}}
         after = msgspec.structs.replace(
             before,
@@ -147,7 +147,7 @@ class World:
         if arrival.group:
             self._places_of.setdefault(arrival.group, Counter())[before.host, arrival.fault_domain] += count
 
-    def _members(self, arrival: Arrival) -> Members:
+    def _members_of(self, arrival: Arrival) -> Members:
         """The other members of the server's group."""
         places = self._places_of.get(arrival.group, Counter())
         return Members(
@@ -155,7 +155,7 @@ class World:
         )
 
 
-def _racks(fleet: Sequence[FleetHost]) -> list[Aggregate]:
+def _rack_aggregates(fleet: Sequence[FleetHost]) -> list[Aggregate]:
     """An aggregate for each rack, as an operator would make it."""
     hosts: defaultdict[str, list[str]] = defaultdict(list)
     for host in fleet:
@@ -177,11 +177,11 @@ def _of_nodes(host: FleetHost) -> dict[str, int]:
     }
 
 
-def _node(host: FleetHost) -> ComputeNode:
+def _node_of_host(host: FleetHost) -> ComputeNode:
     return ComputeNode(host=host.name, node=host.name, vcpus=host.vcpus, memory_mb=host.memory_mb, disk_gb=host.disk_gb)
 
 
-def _group(arrival: Arrival) -> ServerGroup | None:
+def _group_of_arrival(arrival: Arrival) -> ServerGroup | None:
     policy: GroupPolicy | None = arrival.policy
     if policy is None:
         return None

@@ -79,7 +79,7 @@ class Names:
     def __init__(self, key: str | None) -> None:
         self._key = None if key is None else key.encode()
 
-    def of(self, kind: str, name: str) -> str:
+    def name_of(self, kind: str, name: str) -> str:
         """The name of nothing is empty."""
         if self._key is None or not name:
             return name
@@ -105,7 +105,7 @@ class _Stay(NamedTuple):
     fault_domain: str
     numa_nodes: int
 
-    def joined(self, other: _Stay) -> _Stay | None:
+    def join_stay(self, other: _Stay) -> _Stay | None:
         """Both as one; None if they differ, or one begins after the other's end."""
         if self[5:] != other[5:] or (self.end is not None and self.end < other.start):
             return None
@@ -132,14 +132,14 @@ class Recorder:
         self._with_nodes = with_nodes
         self.begins, self.never_ran, self.unreadable = moment, 0, 0
 
-    def trace(self, bodies: Iterable[tuple[PastBody, RequestSpec | None]]) -> Iterator[list[Value]]:
+    def trace_lines(self, bodies: Iterable[tuple[PastBody, RequestSpec | None]]) -> Iterator[list[Value]]:
         """The lines of the trace, sorted in memory."""
-        by_server = sorted(self._stays(bodies), key=itemgetter(0, 1, 2))
-        for stay in sorted(_joined(by_server), key=itemgetter(3, 0, 1)):
+        by_server = sorted(self._stays_of_bodies(bodies), key=itemgetter(0, 1, 2))
+        for stay in sorted(_join_stays(by_server), key=itemgetter(3, 0, 1)):
             self.begins = min(self.begins, stay.start)
-            yield self._line(stay)
+            yield self._trace_line(stay)
 
-    def _stays(self, bodies: Iterable[tuple[PastBody, RequestSpec | None]]) -> Iterator[_Stay]:
+    def _stays_of_bodies(self, bodies: Iterable[tuple[PastBody, RequestSpec | None]]) -> Iterator[_Stay]:
         for body, spec in bodies:
             if body.cell_uuid in self._without:
                 continue
@@ -148,10 +148,10 @@ class Recorder:
             elif spec is None:
                 self.unreadable += 1
             elif body.start <= self.moment and (self._since is None or body.end is None or body.end > self._since):
-                yield self._stay(body, body.start, spec)
+                yield self._stay_values(body, body.start, spec)
 
-    def _stay(self, body: PastBody, start: float, spec: RequestSpec) -> _Stay:
-        takes, group = spec.takes, spec.group
+    def _stay_values(self, body: PastBody, start: float, spec: RequestSpec) -> _Stay:
+        takes, group = spec.taken_amounts, spec.group
         apart = group is not None and group.policy is not GroupPolicy.AFFINITY
         start = start if self._since is None else max(start, self._since)
         end = None if body.end is None or body.end > self.moment else max(body.end, start)
@@ -172,8 +172,8 @@ class Recorder:
             _nodes_of(spec) if self._with_nodes else 1,
         )
 
-    def _line(self, stay: _Stay) -> list[Value]:
-        of = self._names.of
+    def _trace_line(self, stay: _Stay) -> list[Value]:
+        of = self._names.name_of
         number = f".{stay.turn}" if stay.turn else ""
         return [
             of("server", stay.server) + number,
@@ -183,21 +183,30 @@ class Recorder:
             stay.memory_mb,
             stay.disk_gb,
             of("project", stay.project),
-            self.zone(stay.zone),
+            self.zone_name(stay.zone),
             of("group", stay.group),
             stay.policy,
             of("domain", stay.fault_domain),
             stay.numa_nodes,
         ]
 
-    def zone(self, name: str) -> str:
-        return name if name == self._default_zone else self._names.of("zone", name)
+    def zone_name(self, name: str) -> str:
+        return name if name == self._default_zone else self._names.name_of("zone", name)
 
     def fleet_line(self, host: FleetHost) -> list[Value]:
         """A line of the fleet."""
-        of = self._names.of
+        of = self._names.name_of
         name, cell, rack = of("host", host.name), of("cell", host.cell), of("rack", host.rack or "")
-        return [name, host.vcpus, host.memory_mb, host.disk_gb, cell, self.zone(host.zone or ""), rack, text_of_nodes(host.nodes)]
+        return [
+            name,
+            host.vcpus,
+            host.memory_mb,
+            host.disk_gb,
+            cell,
+            self.zone_name(host.zone or ""),
+            rack,
+            text_of_nodes(host.nodes),
+        ]
 
 
 def _nodes_of(spec: RequestSpec) -> int:
@@ -205,13 +214,13 @@ def _nodes_of(spec: RequestSpec) -> int:
     return max(spec.numa_nodes, 1)
 
 
-def _joined(bodies_by_server: Iterable[_Stay]) -> Iterator[_Stay]:
+def _join_stays(bodies_by_server: Iterable[_Stay]) -> Iterator[_Stay]:
     """The stays of each server. A body that comes twice, as from a database and an archive, counts once."""
     for _, bodies in itertools.groupby(bodies_by_server, itemgetter(0)):
         stays: list[_Stay] = []
         for stay in bodies:
             for number, other in enumerate(stays):
-                if (both := other.joined(stay)) is not None:
+                if (both := other.join_stay(stay)) is not None:
                     stays[number] = both
                     break
             else:
@@ -222,7 +231,7 @@ def _joined(bodies_by_server: Iterable[_Stay]) -> Iterator[_Stay]:
 def stored_bodies(database: ApiDatabase) -> Iterator[tuple[PastBody, RequestSpec | None]]:
     """All bodies that the API database has, a page in memory at a time."""
     after = ""
-    while (page := database.read(history.after, after, PAGE_BODIES)).bodies:
+    while (page := database.read(history.page_after, after, PAGE_BODIES)).bodies:
         for body in page.bodies:
             yield body, page.specs.get(body.batch_id)
         after = page.bodies[-1].uuid
@@ -248,11 +257,11 @@ def archived_bodies(path: Path) -> Iterator[tuple[PastBody, RequestSpec | None]]
             if count > ARCHIVE_BODIES_LIMIT:
                 raise errors.Invalid(f"{path}, line {line}: the requests of {count} servers before this line are missing")
         if spec is not None:
-            found = waiting.pop(spec[0], [])
-            count -= len(found)
-            yield from ((each, spec[1]) for each in found)
-    for each in itertools.chain.from_iterable(waiting.values()):
-        yield each, None
+            bodies = waiting.pop(spec[0], [])
+            count -= len(bodies)
+            yield from ((waiting_body, spec[1]) for waiting_body in bodies)
+    for waiting_body in itertools.chain.from_iterable(waiting.values()):
+        yield waiting_body, None
 
 
 def fleet_of(
@@ -264,15 +273,15 @@ def fleet_of(
 
     A host with several nodes is several hosts.
     """
-    found: dict[str, list[tuple[str, FleetHost]]] = {}
+    nodes_by_host: dict[str, list[tuple[str, FleetHost]]] = {}
     for host, node, capacity, cell, resources in nodes:
         vcpus, memory_mb, disk_gb = (max(int(capacity[name]), 0) for name in ("vcpus", "memory_mb", "disk_gb"))
-        made = FleetHost(host, vcpus, memory_mb, disk_gb, cell=cell, zone=zones.get(host), rack=racks.get(host))
+        fleet_host = FleetHost(host, vcpus, memory_mb, disk_gb, cell=cell, zone=zones.get(host), rack=racks.get(host))
         numbers = sorted({number for name in resources if (number := numa.node_of_class(name)) is not None})
         parts = [tuple(resources.get(name, 0) for name in numa.class_names(number)) for number in numbers]
-        made = made._replace(nodes=tuple((cpus, memory) for cpus, memory in parts))
-        found.setdefault(host, []).append((node, made))
+        fleet_host = fleet_host._replace(nodes=tuple((cpus, memory) for cpus, memory in parts))
+        nodes_by_host.setdefault(host, []).append((node, fleet_host))
     hosts: list[FleetHost] = []
-    for some in found.values():
-        hosts += [host if len(some) == 1 else host._replace(name=f"{host.name} {node}") for node, host in some]
+    for named_hosts in nodes_by_host.values():
+        hosts += [host if len(named_hosts) == 1 else host._replace(name=f"{host.name} {node}") for node, host in named_hosts]
     return sorted(hosts)

@@ -56,7 +56,7 @@ class Running(Object, frozen=True, kw_only=True, array_like=True):
     fault_domain: str | None
     nodes: tuple[int, ...]
 
-    def arrival(self) -> Arrival:
+    def as_arrival(self) -> Arrival:
         """What of its coming is needed at its end."""
         return Arrival(
             line=0,
@@ -114,32 +114,32 @@ class TraceReplay:
         self._servers = begun.servers
         self._rejected = begun.rejected
         self._lost_vcpu_seconds, self._lost_memory_seconds = begun.lost_vcpu_seconds, begun.lost_memory_seconds
-        self._reasons = {(each.filter, each.reason): each for each in begun.reasons}
+        self._reasons = {(saved.filter, saved.reason): saved for saved in begun.reasons}
         self._samples = list(begun.samples)
         self._times = np.linspace(demand.begins, demand.ends, SAMPLES + 1)[1:].tolist()[len(begun.samples) :]
-        for each in begun.running:
-            placed = _Placed(math.inf if each.end is None else each.end, each.number, each.row, each.nodes, each.arrival())
-            self._world.claim(placed.row, placed.nodes, placed.arrival, 0.0)
-            self._keep(placed)
+        for saved in begun.running:
+            placed = _Placed(math.inf if saved.end is None else saved.end, saved.number, saved.row, saved.nodes, saved.as_arrival())
+            self._world.claim_room(placed.row, placed.nodes, placed.arrival, 0.0)
+            self._keep_placed(placed)
         self._began = time.process_time()
 
     def run(self, save: Callable[[Checkpoint], None], progress: Callable[[int], None]) -> PolicyOutcome:
         """Replay what is left. ``save`` gets each checkpoint, ``progress`` the number of servers so far."""
         with self._table.lock:
-            for arrival in self._trace.arrivals(self._servers):
-                self._advance(arrival.start)
-                self._place(arrival)
+            for arrival in self._trace.list_arrivals(self._servers):
+                self._advance_until(arrival.start)
+                self._place_arrival(arrival)
                 self._servers += 1
                 if self._servers % PROGRESS_SERVERS == 0:
                     progress(self._servers)
                 if self._servers % CHECKPOINT_SERVERS == 0:
-                    save(self.checkpoint())
+                    save(self.make_checkpoint())
                     self._driver = load_driver(self._settings)
             self._sample_until(math.inf)
         progress(self._servers)
-        return self._outcome()
+        return self._make_outcome()
 
-    def _advance(self, now: float) -> None:
+    def _advance_until(self, now: float) -> None:
         """Let servers end until then, and look at the fleet at the times of samples before."""
         if self._times and self._times[0] < now:
             self._sample_until(now)
@@ -149,33 +149,33 @@ class TraceReplay:
         while self._times and self._times[0] < now:
             at = self._times.pop(0)
             self._end_until(at)
-            self._samples.append(sample(self._world, at, len(self._ends) + len(self._staying), self._rejected))
+            self._samples.append(sample_fleet(self._world, at, len(self._ends) + len(self._staying), self._rejected))
 
     def _end_until(self, now: float) -> None:
         while self._ends and self._ends[0].end <= now:
             ended = heapq.heappop(self._ends)
-            self._world.release(ended.row, ended.nodes, ended.arrival, ended.end)
+            self._world.release_room(ended.row, ended.nodes, ended.arrival, ended.end)
 
-    def _place(self, arrival: Arrival) -> None:
-        place, found = self._world.decide(self._driver, arrival, self._servers, self._seed)
+    def _place_arrival(self, arrival: Arrival) -> None:
+        place, survey = self._world.decide_host(self._driver, arrival, self._servers, self._seed)
         if place is None:
-            self._reject(arrival, found)
+            self._reject_arrival(arrival, survey)
             return
-        self._world.claim(*place, arrival, arrival.start)
-        self._keep(_Placed(arrival.end, self._servers, *place, arrival))
+        self._world.claim_room(*place, arrival, arrival.start)
+        self._keep_placed(_Placed(arrival.end, self._servers, *place, arrival))
 
-    def _keep(self, placed: _Placed) -> None:
+    def _keep_placed(self, placed: _Placed) -> None:
         if placed.end < math.inf:
             heapq.heappush(self._ends, placed)
         else:
             self._staying.append(placed)
 
-    def _reject(self, arrival: Arrival, found: Survey) -> None:
+    def _reject_arrival(self, arrival: Arrival, survey: Survey) -> None:
         seconds = max(min(arrival.end, self._demand.ends) - max(arrival.start, self._demand.begins), 0.0)
         self._rejected += 1
         self._lost_vcpu_seconds += arrival.vcpus * seconds
         self._lost_memory_seconds += arrival.memory_mb * seconds
-        key = reason_of(found, self._driver)
+        key = reason_of(survey, self._driver)
         before = self._reasons.get(key, Reason(filter=key[0], reason=key[1], servers=0, vcpu_days=0.0))
         self._reasons[key] = Reason(
             filter=key[0],
@@ -184,25 +184,25 @@ class TraceReplay:
             vcpu_days=before.vcpu_days + arrival.vcpus * seconds / DAY_S,
         )
 
-    def checkpoint(self) -> Checkpoint:
+    def make_checkpoint(self) -> Checkpoint:
         """The state now."""
         return Checkpoint(
             servers=self._servers,
             running=tuple(
                 Running(
-                    number=each.number,
-                    row=each.row,
-                    end=each.end if each.end < math.inf else None,
-                    name=each.arrival.name,
-                    vcpus=each.arrival.vcpus,
-                    memory_mb=each.arrival.memory_mb,
-                    disk_gb=each.arrival.disk_gb,
-                    group=each.arrival.group,
-                    policy=each.arrival.policy,
-                    fault_domain=each.arrival.fault_domain,
-                    nodes=each.nodes,
+                    number=placed.number,
+                    row=placed.row,
+                    end=placed.end if placed.end < math.inf else None,
+                    name=placed.arrival.name,
+                    vcpus=placed.arrival.vcpus,
+                    memory_mb=placed.arrival.memory_mb,
+                    disk_gb=placed.arrival.disk_gb,
+                    group=placed.arrival.group,
+                    policy=placed.arrival.policy,
+                    fault_domain=placed.arrival.fault_domain,
+                    nodes=placed.nodes,
                 )
-                for each in (*self._ends, *self._staying)
+                for placed in (*self._ends, *self._staying)
             ),
             rejected=self._rejected,
             lost_vcpu_seconds=self._lost_vcpu_seconds,
@@ -215,9 +215,9 @@ class TraceReplay:
     def _cpu_s(self) -> float:
         return self._begun.cpu_s + time.process_time() - self._began
 
-    def _outcome(self) -> PolicyOutcome:
-        def mean(name: str) -> float:
-            return float(np.mean([getattr(each, name) for each in self._samples]))
+    def _make_outcome(self) -> PolicyOutcome:
+        def mean_of(name: str) -> float:
+            return float(np.mean([getattr(entry, name) for entry in self._samples]))
 
         timed, demand = self._trace.timed, self._demand
         return PolicyOutcome(
@@ -227,22 +227,22 @@ class TraceReplay:
             rejected=self._rejected,
             vcpu_days_lost=per_cent(self._lost_vcpu_seconds / DAY_S, demand.vcpu_days) if timed else None,
             memory_days_lost=per_cent(self._lost_memory_seconds / DAY_S, demand.memory_days) if timed else None,
-            empty_hosts=mean("empty_hosts"),
-            fewest_empty_hosts=min(each.empty_hosts for each in self._samples),
-            stranded_vcpus=mean("stranded_vcpus"),
-            stranded_memory=mean("stranded_memory"),
-            imbalance=mean("imbalance"),
-            cell_imbalance=mean("cell_imbalance"),
+            empty_hosts=mean_of("empty_hosts"),
+            fewest_empty_hosts=min(entry.empty_hosts for entry in self._samples),
+            stranded_vcpus=mean_of("stranded_vcpus"),
+            stranded_memory=mean_of("stranded_memory"),
+            imbalance=mean_of("imbalance"),
+            cell_imbalance=mean_of("cell_imbalance"),
             cpu_us=self._cpu_s() / max(self._servers, 1) * 1e6,
-            reasons=tuple(sorted(self._reasons.values(), key=lambda each: (-each.servers, each.filter))),
+            reasons=tuple(sorted(self._reasons.values(), key=lambda entry: (-entry.servers, entry.filter))),
             samples=tuple(self._samples),
         )
 
 
-def reason_of(found: Survey, driver: SchedulerDriver) -> tuple[str, str]:
+def reason_of(survey: Survey, driver: SchedulerDriver) -> tuple[str, str]:
     """The filter that left no host, and what it says."""
-    found.ask_all()
-    last = next((count for count in reversed(found.counts) if not count.after), None)
+    survey.ask_all()
+    last = next((count for count in reversed(survey.filter_counts) if not count.after), None)
     return (last.name, last.reason or "") if last is not None else (driver.name, "chose no host")
 
 
@@ -251,13 +251,13 @@ def heat_width(hosts: int) -> int:
     return -(-hosts // HEAT_LINES)
 
 
-def sample(world: World, at: float, running: int, rejected: int) -> FleetSample:
+def sample_fleet(world: World, at: float, running: int, rejected: int) -> FleetSample:
     """The fleet as it is now. See ``FleetSample``."""
     table = world.table
     size = slice(table.size)
     caps = table.cap_vcpus[size], table.cap_memory_mb[size]
     used = caps[0] - table.free_vcpus[size], caps[1] - table.free_memory_mb[size]
-    vcpus, memory = (share(part, cap) for part, cap in zip(used, caps, strict=True))
+    vcpus, memory = (share_by_host(part, cap) for part, cap in zip(used, caps, strict=True))
     larger = np.maximum(vcpus, memory)
     cells = table.cell[size]
     of_cells = np.bincount(cells, larger) / np.maximum(np.bincount(cells), 1)
@@ -266,11 +266,11 @@ def sample(world: World, at: float, running: int, rejected: int) -> FleetSample:
     return FleetSample(
         time=at,
         running=running,
-        vcpus=ratio(used[0], caps[0]),
-        memory=ratio(used[1], caps[1]),
+        vcpus=total_share(used[0], caps[0]),
+        memory=total_share(used[1], caps[1]),
         empty_hosts=int(np.count_nonzero(table.instances[size] == 0)),
-        stranded_vcpus=ratio(np.maximum(memory - vcpus, 0.0) * caps[0], caps[0]),
-        stranded_memory=ratio(np.maximum(vcpus - memory, 0.0) * caps[1], caps[1]),
+        stranded_vcpus=total_share(np.maximum(memory - vcpus, 0.0) * caps[0], caps[0]),
+        stranded_memory=total_share(np.maximum(vcpus - memory, 0.0) * caps[1], caps[1]),
         imbalance=float(larger.std()),
         cell_imbalance=float(of_cells.std()),
         rejected=rejected,
@@ -278,12 +278,12 @@ def sample(world: World, at: float, running: int, rejected: int) -> FleetSample:
     )
 
 
-def share(part: Floats, whole: Floats) -> Floats:
+def share_by_host(part: Floats, total: Floats) -> Floats:
     """Of each host, from 0 to 1; 0 of nothing."""
-    shares: Floats = np.clip(part / np.maximum(whole, 1e-9), 0.0, 1.0)
-    return np.where(whole > 0, shares, 0.0)
+    shares: Floats = np.clip(part / np.maximum(total, 1e-9), 0.0, 1.0)
+    return np.where(total > 0, shares, 0.0)
 
 
-def ratio(part: Floats, whole: Floats) -> float:
+def total_share(part: Floats, total: Floats) -> float:
     """Of all hosts together."""
-    return float(part.sum() / max(whole.sum(), 1e-9))
+    return float(part.sum() / max(total.sum(), 1e-9))

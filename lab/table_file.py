@@ -27,32 +27,34 @@ def place_of(path: Path, number: int) -> str:
 
 def header_of(path: Path) -> tuple[str, ...]:
     """The names of the columns. Raises Invalid for a file that is no table."""
-    for _, values in _lines(path):
+    for _, values in _read_lines(path):
         return tuple(value.strip() for value in values)
     raise errors.Invalid(f"{path}: is empty; the first line names the columns")
 
 
-def check_columns(path: Path, given: tuple[str, ...], needed: Sequence[str], optional: Sequence[str]) -> dict[str, int]:
+def check_columns(path: Path, columns: tuple[str, ...], needed: Sequence[str], optional: Sequence[str]) -> dict[str, int]:
     """The place of each column. Raises Invalid if one is missing, unknown or there twice."""
-    missing = [name for name in needed if name not in given]
-    unknown = [name for name in given if name not in (*needed, *optional)]
-    twice = [name for name in dict.fromkeys(given) if given.count(name) > 1]
-    for names, what in ((missing, "is missing"), (unknown, "is unknown"), (twice, "is there twice")):
+    missing = [name for name in needed if name not in columns]
+    unknown = [name for name in columns if name not in (*needed, *optional)]
+    twice = [name for name in dict.fromkeys(columns) if columns.count(name) > 1]
+    for names, complaint in ((missing, "is missing"), (unknown, "is unknown"), (twice, "is there twice")):
         if names:
             known = ", ".join(needed) + (f"; optional: {', '.join(optional)}" if optional else "")
-            raise errors.Invalid(f"{path}, line 1: the column {names[0]!r} {what}{_other_separator(given)}. Columns: {known}")
-    return {name: place for place, name in enumerate(given)}
+            raise errors.Invalid(
+                f"{path}, line 1: the column {names[0]!r} {complaint}{_other_separator(columns)}. Columns: {known}"
+            )
+    return {name: place for place, name in enumerate(columns)}
 
 
-def _other_separator(given: tuple[str, ...]) -> str:
+def _other_separator(columns: tuple[str, ...]) -> str:
     """A hint for a first line whose names are not separated by commas."""
-    found = next((name for mark, name in OTHER_SEPARATORS.items() if len(given) == 1 and mark in given[0]), None)
-    return f"; commas separate columns, and this line has {found}" if found else ""
+    separator = next((name for mark, name in OTHER_SEPARATORS.items() if len(columns) == 1 and mark in columns[0]), None)
+    return f"; commas separate columns, and this line has {separator}" if separator else ""
 
 
 def rows_of(path: Path, columns: Sequence[str]) -> Iterator[tuple[int, Sequence[str]]]:
     """Each row with its number, as ``place_of`` takes it. Raises Invalid for a row that cannot be read."""
-    lines = _lines(path)
+    lines = _read_lines(path)
     next(lines, None)
     for line, values in lines:
         if len(values) != len(columns):
@@ -60,7 +62,7 @@ def rows_of(path: Path, columns: Sequence[str]) -> Iterator[tuple[int, Sequence[
         yield line, values
 
 
-def _lines(path: Path) -> Iterator[tuple[int, list[str]]]:
+def _read_lines(path: Path) -> Iterator[tuple[int, list[str]]]:
     """The lines that are not blank. Raises Invalid for a file that cannot be read as CSV."""
     line = 0
     try:
@@ -73,8 +75,8 @@ def _lines(path: Path) -> Iterator[tuple[int, list[str]]]:
     except OSError as error:
         raise errors.Invalid(f"{path}: cannot be read: {error.strerror}") from None
     except (csv.Error, UnicodeDecodeError) as error:
-        what = "is not UTF-8 text" if isinstance(error, UnicodeDecodeError) else str(error)
-        raise errors.Invalid(f"{path}, line {line + 1}: is not CSV: {what}") from None
+        reason = "is not UTF-8 text" if isinstance(error, UnicodeDecodeError) else str(error)
+        raise errors.Invalid(f"{path}, line {line + 1}: is not CSV: {reason}") from None
 
 
 # -- writing -----------------------------------------------------------------------------------------------------------------
@@ -83,8 +85,8 @@ def _lines(path: Path) -> Iterator[tuple[int, list[str]]]:
 class NewTable:
     """A table that appears under its name when it is whole. Only its owner can read it.
 
-    ``columns``: names, with the type of the values. Use it in a ``with`` block: without ``keep``, nothing is left of it. Raises
-    Invalid for a file that cannot be written.
+    ``columns``: names, with the type of the values. Use it in a ``with`` block: without ``keep_file``, nothing is left of it.
+    Raises Invalid for a file that cannot be written.
     """
 
     def __init__(self, path: Path, columns: Mapping[str, type]) -> None:
@@ -96,52 +98,52 @@ class NewTable:
 
     def __enter__(self) -> NewTable:
         try:
-            with self._writable():
+            with self._raise_invalid():
                 os.close(os.open(self._temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600))
-                self._write = self._csv()
+                self._write = self._open_csv()
         except BaseException:
-            self._discard()
+            self._discard_file()
             raise
         return self
 
     def __exit__(self, *exception: object) -> None:
-        self._discard()
+        self._discard_file()
 
-    def add(self, rows: Iterable[Sequence[Value]]) -> int:
+    def add_rows(self, rows: Iterable[Sequence[Value]]) -> int:
         """Write these rows too; return how many they are."""
-        count, left = 0, iter(rows)
-        while batch := list(itertools.islice(left, BATCH_ROWS)):
-            with self._writable():
+        count, rows_left = 0, iter(rows)
+        while batch := list(itertools.islice(rows_left, BATCH_ROWS)):
+            with self._raise_invalid():
                 self._write(batch)
             count += len(batch)
         return count
 
-    def finish(self) -> None:
+    def finish_file(self) -> None:
         """Write what is left to the disk."""
-        with self._writable():
+        with self._raise_invalid():
             self._stack.close()
             with self._temporary.open("rb") as file:
                 os.fsync(file.fileno())
 
-    def keep(self) -> None:
+    def keep_file(self) -> None:
         """Give the finished file its name."""
-        with self._writable():
+        with self._raise_invalid():
             self._temporary.replace(self._path)
 
-    def _discard(self) -> None:
+    def _discard_file(self) -> None:
         with contextlib.suppress(OSError):
             self._stack.close()
         with contextlib.suppress(OSError):
             self._temporary.unlink()
 
     @contextlib.contextmanager
-    def _writable(self) -> Iterator[None]:
+    def _raise_invalid(self) -> Iterator[None]:
         try:
             yield
         except OSError as error:
             raise errors.Invalid(f"{self._path}: cannot be written: {error.strerror or error}") from None
 
-    def _csv(self) -> Callable[[Sequence[Sequence[Value]]], object]:
+    def _open_csv(self) -> Callable[[Sequence[Sequence[Value]]], object]:
         file = self._stack.enter_context(self._temporary.open("w", encoding="utf-8", newline=""))
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(self._columns)

@@ -66,7 +66,7 @@ class Trace:
     _read: Callable[[Sequence[str], int], Arrival]
     _columns: tuple[str, ...]
 
-    def arrivals(self, skipped: int = 0) -> Iterator[Arrival]:
+    def list_arrivals(self, skipped: int = 0) -> Iterator[Arrival]:
         """The servers in the order of their coming, without the first ``skipped``.
 
         Raises Invalid for a line that cannot be read, and for times that are out of order.
@@ -94,7 +94,7 @@ def open_trace(path: Path, ignored: Collection[str] = ()) -> Trace:
     """
     columns = header_of(path)
     if columns == AZURE:
-        return Trace(path, "Azure packing 2020", 0.0, True, _azure, columns)
+        return Trace(path, "Azure packing 2020", 0.0, True, _parse_azure, columns)
     if columns == HUAWEI:
         return Trace(path, "Huawei topology", None, False, _HuaweiLine(frozenset(ignored)), columns)
     plain = check_columns(path, columns, PLAIN_NEEDED, PLAIN_OPTIONAL)
@@ -105,7 +105,7 @@ def open_trace(path: Path, ignored: Collection[str] = ()) -> Trace:
 
 
 @lru_cache(maxsize=NUMBERS_KEPT)
-def whole(text: str, name: str, least: int = 0) -> int:
+def whole_number(text: str, name: str, least: int = 0) -> int:
     """A whole number, also if written ``8.0``. Raises ValueError for any other."""
     try:
         number = int(text) if text.isdecimal() else float(text)
@@ -116,15 +116,15 @@ def whole(text: str, name: str, least: int = 0) -> int:
     return int(number)
 
 
-def _nodes(text: str, name: str, vcpus: int, memory_mb: int) -> int:
+def _parse_nodes(text: str, name: str, vcpus: int, memory_mb: int) -> int:
     """The NUMA nodes that a server is divided over. Raises ValueError if it cannot be divided equally."""
-    nodes = whole(text, name, 1)
+    nodes = whole_number(text, name, 1)
     if vcpus % nodes or memory_mb % nodes:
         raise ValueError(f"{name}: {vcpus} vCPUs and {memory_mb} MiB cannot be divided equally among {nodes} nodes")
     return nodes
 
 
-def _time(text: str, name: str) -> float:
+def _parse_time(text: str, name: str) -> float:
     try:
         number = float(text)
     except ValueError:
@@ -134,8 +134,8 @@ def _time(text: str, name: str) -> float:
     return number
 
 
-def _times(start: str, end: str, names: tuple[str, str], unit: float) -> tuple[float, float]:
-    began, ended = _time(start, names[0]) * unit, _time(end, names[1]) * unit if end else math.inf
+def _parse_times(start: str, end: str, names: tuple[str, str], unit: float) -> tuple[float, float]:
+    began, ended = _parse_time(start, names[0]) * unit, _parse_time(end, names[1]) * unit if end else math.inf
     if began == math.inf:
         raise ValueError(f"{names[0]}: {start!r} is not a time")
     if ended < began:
@@ -155,12 +155,12 @@ class _PlainLine:
 
     def __call__(self, values: Sequence[str], line: int) -> Arrival:
         at = self._places
-        start, end = _times(values[at["start"]], values[at["end"]], ("start", "end"), 1.0)
-        group, policy = self._group(values)
-        domain = self._optional(values, "fault_domain") or None
+        start, end = _parse_times(values[at["start"]], values[at["end"]], ("start", "end"), 1.0)
+        group, policy = self._parse_group(values)
+        domain = self._optional_value(values, "fault_domain") or None
         if domain is not None and policy in (None, GroupPolicy.AFFINITY):
             raise ValueError("fault_domain: is of a server in a group that may be on several hosts")
-        vcpus, memory_mb = (whole(values[at[name]], name) for name in ("vcpus", "memory_mb"))
+        vcpus, memory_mb = (whole_number(values[at[name]], name) for name in ("vcpus", "memory_mb"))
         return Arrival(
             line=line,
             name=values[at["id"]],
@@ -168,40 +168,40 @@ class _PlainLine:
             end=end,
             vcpus=vcpus,
             memory_mb=memory_mb,
-            disk_gb=whole(self._optional(values, "disk_gb") or "0", "disk_gb"),
-            project=self._optional(values, "project"),
-            zone=self._optional(values, "zone") or None,
+            disk_gb=whole_number(self._optional_value(values, "disk_gb") or "0", "disk_gb"),
+            project=self._optional_value(values, "project"),
+            zone=self._optional_value(values, "zone") or None,
             group=group,
             policy=policy,
             fault_domain=domain,
             numa_nodes=1
             if self._without_numa
-            else _nodes(self._optional(values, "numa_nodes") or "1", "numa_nodes", vcpus, memory_mb),
+            else _parse_nodes(self._optional_value(values, "numa_nodes") or "1", "numa_nodes", vcpus, memory_mb),
         )
 
-    def _optional(self, values: Sequence[str], name: str) -> str:
+    def _optional_value(self, values: Sequence[str], name: str) -> str:
         place = self._places.get(name)
         return "" if place is None else values[place]
 
-    def _group(self, values: Sequence[str]) -> tuple[str, GroupPolicy | None]:
-        group, policy = self._optional(values, "group"), self._optional(values, "policy")
+    def _parse_group(self, values: Sequence[str]) -> tuple[str, GroupPolicy | None]:
+        group, policy = self._optional_value(values, "group"), self._optional_value(values, "policy")
         if bool(group) != bool(policy):
             raise ValueError("a server has both a group and a policy, or neither")
         if not group:
             return "", None
         if policy not in list(GroupPolicy):
             raise ValueError(f"policy: {policy!r} is not one of {', '.join(GroupPolicy)}")
-        found = GroupPolicy(policy)
-        if self._policies.setdefault(group, found) is not found:
+        group_policy = GroupPolicy(policy)
+        if self._policies.setdefault(group, group_policy) is not group_policy:
             raise ValueError(f"policy: group {group!r} has the policy {self._policies[group]} in a server before")
-        return group, found
+        return group, group_policy
 
 
-def _azure(values: Sequence[str], line: int) -> Arrival:
+def _parse_azure(values: Sequence[str], line: int) -> Arrival:
     """Amounts are on the trace's own scale: a fleet file has to use it, too."""
     name, tenant, cores, ram, _, began, ended = values
-    start, end = _times(began, ended, ("starttime", "endtime"), DAY_S)
-    return Arrival(line, name, start, end, whole(cores, "cores"), whole(ram, "ram"), 0, tenant)
+    start, end = _parse_times(began, ended, ("starttime", "endtime"), DAY_S)
+    return Arrival(line, name, start, end, whole_number(cores, "cores"), whole_number(ram, "ram"), 0, tenant)
 
 
 _HUAWEI_POLICIES = {
@@ -232,7 +232,7 @@ class _HuaweiLine:
             in_domain, policy = False, None
         if in_domain and not domain:
             raise ValueError("domain: is missing")
-        cpus, memory_mb = whole(vcpus, "flavor_vcpus"), whole(ram, "flavor_ram") * MIB_PER_GIB
+        cpus, memory_mb = whole_number(vcpus, "flavor_vcpus"), whole_number(ram, "flavor_ram") * MIB_PER_GIB
         return Arrival(
             line=line,
             name=str(line),
@@ -243,5 +243,5 @@ class _HuaweiLine:
             group=f"{strategy} {group}" if policy else "",
             policy=policy,
             fault_domain=domain if in_domain else None,
-            numa_nodes=1 if NUMA in self._ignored else _nodes(numa, "numa", cpus, memory_mb),
+            numa_nodes=1 if NUMA in self._ignored else _parse_nodes(numa, "numa", cpus, memory_mb),
         )

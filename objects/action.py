@@ -140,18 +140,18 @@ def of_operation(operation: Operation) -> Action:
 _CURRENT = (State.SCHEDULED, State.BUILDING, State.ACTIVE)
 
 
-def told(started: Started, server: Server, row: Instance | None, decisions: Iterable[Decision] = ()) -> Action:
+def action_with_events(started: Started, server: Server, row: Instance | None, decisions: Iterable[Decision] = ()) -> Action:
     """The action with its events. ``row`` None: the cell has none or does not answer. ``decisions``: those about this server."""
     begun = Action(kind=started.kind, request_id=started.request_id, started_at=started.started_at, user_id=started.user_id)
     if started.kind is ActionKind.DELETE:
-        return _deletion(begun, server, row)
+        return _deletion_of(begun, server, row)
     before = [*_before_its_cell(started, server, decisions)]
     if row is None:
         over = server.updated_at if server.state == "error" else None
         return msgspec.structs.replace(
             begun, finished_at=server.launched_at or over, fault=server.fault, events=tuple(_in_order(before))
         )
-    attempts = _attempts(row, server.mapped_at or started.written_at or started.started_at)
+    attempts = _events_of_attempts(row, server.mapped_at or started.written_at or started.started_at)
     ended = row.state in (State.ERROR, State.DELETED)
     last = row.history[-1].failure.at if row.history else started.started_at
     return msgspec.structs.replace(
@@ -162,7 +162,7 @@ def told(started: Started, server: Server, row: Instance | None, decisions: Iter
     )
 
 
-def _deletion(begun: Action, server: Server, row: Instance | None) -> Action:
+def _deletion_of(begun: Action, server: Server, row: Instance | None) -> Action:
     ended = row.terminated_at if row is not None else server.terminated_at
     host = row.host if row is not None else None
     event = Event(stage=Stage.DELETE, started_at=begun.started_at, finished_at=ended, host=host)
@@ -174,11 +174,11 @@ def _before_its_cell(started: Started, server: Server, decisions: Iterable[Decis
     at = started.started_at
     yield Event(stage=Stage.ACCEPT, started_at=at, finished_at=at)
     staging_from = at
-    for made in decisions:
-        error = "NoValidHost" if made.refused else None
-        began = max(at, made.at - made.elapsed_ms / 1000)
-        yield Event(stage=Stage.SCHEDULE, started_at=began, finished_at=made.at, error=error, message=made.message or None)
-        staging_from = made.at
+    for decision in decisions:
+        error = "NoValidHost" if decision.is_refused else None
+        began = max(at, decision.at - decision.elapsed_ms / 1000)
+        yield Event(stage=Stage.SCHEDULE, started_at=began, finished_at=decision.at, error=error, message=decision.message or None)
+        staging_from = decision.at
     buried = server.host is None and server.state == "error"
     staged_at = server.mapped_at if started.written_at is None and not buried else started.written_at
     if staged_at is not None:
@@ -192,11 +192,11 @@ def _before_its_cell(started: Started, server: Server, decisions: Iterable[Decis
     )
 
 
-def _attempts(row: Instance, handed_over: float) -> Iterable[Event]:
+def _events_of_attempts(row: Instance, handed_over: float) -> Iterable[Event]:
     """Each attempt begins with its order, when the previous one has ended. Its host begins to build when the build is granted."""
     at = handed_over
     for attempt in row.history:
-        yield from _failed(attempt, at)
+        yield from _events_of_failure(attempt, at)
         at = attempt.failure.at
     if row.host is not None and (row.state in _CURRENT or row.launched_at is not None):
         began = row.building_at
@@ -205,7 +205,7 @@ def _attempts(row: Instance, handed_over: float) -> Iterable[Event]:
             yield Event(stage=Stage.BUILD, started_at=began or at, finished_at=row.launched_at, attempt=row.attempt, host=row.host)
 
 
-def _failed(attempt: Attempt, ordered_at: float) -> Iterable[Event]:
+def _events_of_failure(attempt: Attempt, ordered_at: float) -> Iterable[Event]:
     failure, number, host = attempt.failure, attempt.number, attempt.host
     yield Event(stage=Stage.ORDER, started_at=ordered_at, finished_at=attempt.started_at or failure.at, attempt=number, host=host)
     yield Event(

@@ -1,4 +1,4 @@
-"""Aggregates: named sets of hosts. One with the metadata key ``availability_zone`` makes a zone, one with ``rack`` a rack."""
+"""Aggregates: named sets of hosts. One with the metadata key ``availability_zone`` makes a zone, one with ``rack_name`` a rack."""
 
 from __future__ import annotations
 
@@ -29,5 +29,5 @@ class Aggregate(Object, frozen=True, kw_only=True):
         return self.metadata.get(ZONE)
 
     @property
-    def rack(self) -> str | None:
+    def rack_name(self) -> str | None:
         return self.metadata.get(RACK)

@@ -19,15 +19,15 @@ class Amounts(Object, frozen=True, kw_only=True):
     resources: dict[str, int] = {}
 
     @classmethod
-    def of(cls, vcpus: int, memory_mb: int, disk_gb: int, asked: Mapping[str, int]) -> Amounts:
-        """The amounts for a server of this size. ``asked``: amounts by resource class; a standard class overrides the size's
-        value.
+    def of_size(cls, vcpus: int, memory_mb: int, disk_gb: int, resource_amounts: Mapping[str, int]) -> Amounts:
+        """The amounts for a server of this size. ``resource_amounts``: amounts by resource class; a standard class overrides the
+        size's value.
         """
-        if not asked:
+        if not resource_amounts:
             return cls(vcpus=vcpus, memory_mb=memory_mb, disk_gb=disk_gb)
         return cls(
-            vcpus=asked.get("VCPU", vcpus),
-            memory_mb=asked.get("MEMORY_MB", memory_mb),
-            disk_gb=asked.get("DISK_GB", disk_gb),
-            resources={name: amount for name, amount in asked.items() if name not in STANDARD},
+            vcpus=resource_amounts.get("VCPU", vcpus),
+            memory_mb=resource_amounts.get("MEMORY_MB", memory_mb),
+            disk_gb=resource_amounts.get("DISK_GB", disk_gb),
+            resources={name: amount for name, amount in resource_amounts.items() if name not in STANDARD},
         )

@@ -32,7 +32,7 @@ class Choice(Message, frozen=True, kw_only=True):
     message: str = ""
     decision_id: str | None = None
 
-    def answer(self) -> list[list[Selection]]:
+    def get_selections(self) -> list[list[Selection]]:
         """The selections. Raises the scheduler's error if it refused."""
         if self.refusal is None:
             return [list(selections) for selections in self.selections]
@@ -41,7 +41,7 @@ class Choice(Message, frozen=True, kw_only=True):
         raise REFUSALS.get(self.refusal, errors.Conflict)(self.message)
 
 
-def refused(error: errors.SuperconductorError) -> Choice:
+def refusal_choice(error: errors.SuperconductorError) -> Choice:
     """A choice that raises ``error``, or its base class in ``REFUSALS``."""
     name = next((cls.__name__ for cls in type(error).__mro__ if cls.__name__ in REFUSALS), errors.Conflict.__name__)
     decision_id = error.decision_id if isinstance(error, errors.NoValidHost) else None

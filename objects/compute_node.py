@@ -51,7 +51,7 @@ class ComputeNode(Message, frozen=True, kw_only=True):
     numa_nodes: tuple[HostNumaNode, ...] = ()
 
     @property
-    def capacity(self) -> HostCapacity:
+    def total_capacity(self) -> HostCapacity:
         """The node's total capacity: the reserved amount is subtracted first, then the allocation ratio applied, as in
         Placement.
         """
@@ -59,7 +59,9 @@ class ComputeNode(Message, frozen=True, kw_only=True):
         memory_mb = max(0, self.memory_mb - self.reserved_memory_mb) * self.ram_allocation_ratio
         resources = {name: amount for name, amount in self.resources.items() if amount}
         if self.numa_nodes:
-            resources |= {name: amount for name, amount in numa.offered(self.numa_nodes, vcpus, memory_mb).items() if amount}
+            resources |= {
+                name: amount for name, amount in numa.offered_by_class(self.numa_nodes, vcpus, memory_mb).items() if amount
+            }
         return HostCapacity(
             vcpus=vcpus,
             memory_mb=memory_mb,

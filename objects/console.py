@@ -29,7 +29,7 @@ _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
 """What the Compute API leaves out, and the other characters that control a terminal or cannot be encoded."""
 
 
-def readable(output: str, lines: int | None = None) -> str:
+def readable_output(output: str, lines: int | None = None) -> str:
     """The end of the output without control characters other than tab and newline. ``lines``: how many, None for all.
 
     As in the Compute API, what follows the last newline is a line too, even if it is empty.

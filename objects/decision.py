@@ -88,6 +88,6 @@ class Decision(Message, frozen=True, kw_only=True, omit_defaults=True):
     basis: Basis | None = None
 
     @property
-    def refused(self) -> bool:
+    def is_refused(self) -> bool:
         """Not all instances that needed a host found one, so none got one."""
         return bool(self.message)

@@ -38,11 +38,11 @@ _GROUP = re.compile(r"(resources|trait)[^:]+:")
 _WHOLE = re.compile(r"[0-9]{1,10}")
 
 
-def check(specs: Specs) -> None:
+def check_specs(specs: Specs) -> None:
     """Raise Invalid for an invalid resource class or trait and for what is not offered; the message begins with the key."""
     for key, value in specs.items():
         if key.startswith(RESOURCES):
-            _amount(key, value)
+            _parse_amount(key, value)
         elif key.startswith(TRAIT):
             _check_trait(key, value, (REQUIRED, FORBIDDEN))
         elif _GROUP.match(key):
@@ -69,17 +69,17 @@ def check_offer(resources: Mapping[str, int]) -> None:
             raise errors.Invalid(f"{name[:80]}: {amount} is not a whole number from 0 to {INT32_MAX}")
 
 
-def resources(specs: Specs) -> dict[str, int]:
+def resource_amounts(specs: Specs) -> dict[str, int]:
     """Amounts by resource class; invalid ones are ignored."""
-    asked: dict[str, int] = {}
+    amounts: dict[str, int] = {}
     for key, value in specs.items():
         if key.startswith(RESOURCES):
             with suppress(errors.Invalid):
-                asked[key.removeprefix(RESOURCES)] = _amount(key, value)
-    return asked
+                amounts[key.removeprefix(RESOURCES)] = _parse_amount(key, value)
+    return amounts
 
 
-def _amount(key: str, value: str) -> int:
+def _parse_amount(key: str, value: str) -> int:
     name = key.removeprefix(RESOURCES)
     if name not in STANDARD and not _is_custom(name):
         known = ", ".join(STANDARD)

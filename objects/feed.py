@@ -73,6 +73,6 @@ class InstanceSummary(Message, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         if self.fault:
-            msgspec.structs.force_setattr(self, "fault", text.clean(self.fault, text.FAULTS_SIZE))
+            msgspec.structs.force_setattr(self, "fault", text.clean_text(self.fault, text.FAULTS_SIZE))
         if self.task_fault:
-            msgspec.structs.force_setattr(self, "task_fault", text.clean(self.task_fault, text.FAULT_SIZE))
+            msgspec.structs.force_setattr(self, "task_fault", text.clean_text(self.task_fault, text.FAULT_SIZE))

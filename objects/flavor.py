@@ -49,16 +49,16 @@ class Flavor(Object, frozen=True, kw_only=True):
         return self.root_gb + self.ephemeral_gb + -(-self.swap_mb // 1024)
 
     @property
-    def takes(self) -> Amounts:
+    def taken_amounts(self) -> Amounts:
         """The resources that a server of this flavor takes: its size and the ``resources:CLASS`` of its extra specs."""
-        return Amounts.of(self.vcpus, self.memory_mb, self.disk_gb, extra_specs.resources(self.extra_specs))
+        return Amounts.of_size(self.vcpus, self.memory_mb, self.disk_gb, extra_specs.resource_amounts(self.extra_specs))
 
     def of_a_server(self) -> Flavor:
         """The copy that a server keeps: without the description and the bandwidth factor, which nobody reads there."""
         return msgspec.structs.replace(self, description=None, rxtx_factor=1.0)
 
 
-def check(flavor: Flavor) -> None:
+def check_flavor(flavor: Flavor) -> None:
     """Raise Invalid, beginning with the name of the field, for a flavor that servers could not be made of.
 
     Both the API and the command line call this before they store a flavor.
@@ -89,4 +89,4 @@ def check_specs(specs: dict[str, str]) -> None:
             )
         if len(value) > EXTRA_SPEC_LENGTH or not text.is_safe(value):
             raise errors.Invalid(f"{key[:80]}: a value has at most {EXTRA_SPEC_LENGTH} characters and no control characters")
-    extra_specs.check(specs)
+    extra_specs.check_specs(specs)

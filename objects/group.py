@@ -16,7 +16,7 @@ class GroupPolicy(enum.StrEnum):
     SOFT_ANTI_AFFINITY = "soft-anti-affinity"
 
     @property
-    def strict(self) -> bool:
+    def is_strict(self) -> bool:
         return self in (GroupPolicy.AFFINITY, GroupPolicy.ANTI_AFFINITY)
 
 

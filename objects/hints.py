@@ -24,28 +24,28 @@ FAULT_DOMAIN_LENGTH = 255
 DEFAULT_CIDR = "/24"
 
 
-def check(hints: Hints) -> None:
+def check_hints(hints: Hints) -> None:
     """Raise Invalid for an invalid hint; the message begins with the hint's name."""
-    near(hints)
-    condition(hints)
-    domain = _single(hints, FAULT_DOMAIN)
+    near_network(hints)
+    query_condition(hints)
+    domain = _single_value(hints, FAULT_DOMAIN)
     if domain is not None and not (domain.isprintable() and 1 <= len(domain) <= FAULT_DOMAIN_LENGTH):
         raise errors.Invalid(f"{FAULT_DOMAIN}: a name has 1 to {FAULT_DOMAIN_LENGTH} printable characters")
     for name in (SAME_HOST, DIFFERENT_HOST):
-        for given in hints.get(name, ()):
-            if _canonical(given) is None:
-                raise errors.Invalid(f"{name}: {given[:80]!r} is not the uuid of a server")
+        for uuid_text in hints.get(name, ()):
+            if _canonical_uuid(uuid_text) is None:
+                raise errors.Invalid(f"{name}: {uuid_text[:80]!r} is not the uuid of a server")
 
 
-def servers(hints: Hints, name: str) -> tuple[str, ...]:
+def server_uuids(hints: Hints, name: str) -> tuple[str, ...]:
     """The server uuids in a hint."""
-    return tuple(_canonical(given) or given for given in hints.get(name, ()))
+    return tuple(_canonical_uuid(uuid_text) or uuid_text for uuid_text in hints.get(name, ()))
 
 
-def near(hints: Hints) -> Network | None:
+def near_network(hints: Hints) -> Network | None:
     """The network of ``build_near_host_ip`` and ``cidr`` (default /24). Raises Invalid."""
-    address = _single(hints, NEAR)
-    cidr = _single(hints, CIDR) or DEFAULT_CIDR
+    address = _single_value(hints, NEAR)
+    cidr = _single_value(hints, CIDR) or DEFAULT_CIDR
     if address is None:
         return None
     try:
@@ -58,21 +58,21 @@ def near(hints: Hints) -> Network | None:
         raise errors.Invalid(f"{CIDR}: {cidr[:80]!r} is not a prefix of {address}; give one like {DEFAULT_CIDR}") from None
 
 
-def condition(hints: Hints) -> query.Condition | None:
+def query_condition(hints: Hints) -> query.Condition | None:
     """The parsed ``query`` hint. Raises Invalid."""
-    text = _single(hints, QUERY)
-    return None if text is None else query.parse(text)
+    text = _single_value(hints, QUERY)
+    return None if text is None else query.parse_query(text)
 
 
-def _canonical(given: str) -> str | None:
+def _canonical_uuid(uuid_text: str) -> str | None:
     try:
-        return str(UUID(given))
+        return str(UUID(uuid_text))
     except ValueError:
         return None
 
 
-def _single(hints: Hints, name: str) -> str | None:
-    given = hints.get(name, ())
-    if len(given) > 1:
+def _single_value(hints: Hints, name: str) -> str | None:
+    values = hints.get(name, ())
+    if len(values) > 1:
         raise errors.Invalid(f"{name}: can be given once only")
-    return given[0] if given else None
+    return values[0] if values else None

@@ -44,7 +44,7 @@ class Hold(Object, frozen=True, kw_only=True):
     servers: tuple[HeldServer, ...] = ()
 
     @property
-    def state(self) -> HoldState:
+    def hold_state(self) -> HoldState:
         if any(not server.held and server.fault is None for server in self.servers):
             return HoldState.PLACING
         return HoldState.HELD if any(server.held for server in self.servers) else HoldState.REFUSED

@@ -30,23 +30,23 @@ class HostLimits(Object, frozen=True, kw_only=True):
     ratios: Ratios = Ratios()
     sizes_wait: bool = True
 
-    def check(self, node: ComputeNode, others: Collection[ComputeNode] = ()) -> None:
+    def check_node(self, node: ComputeNode, others: Collection[ComputeNode] = ()) -> None:
         """Raise Invalid, naming the option, if the node and the host's ``others`` offer more."""
         known = [node, *others]
         if len(known) > NODES_LIMIT:
             raise errors.Invalid(f"stats of {node.host}, {node.node}: a host has at most {NODES_LIMIT} nodes")
         if max(len(node.resources), len(node.resources_used)) > CLASSES_LIMIT:
             raise errors.Invalid(f"stats of {node.host}, {node.node}: a node has at most {CLASSES_LIMIT} custom resource classes")
-        refuse = partial(_refuse, node)
+        refuse = partial(_refuse_above, node)
         for name in ("vcpus", "memory_mb", "disk_gb"):
-            refuse(name, name, sum(getattr(each, name) for each in known), getattr(self, name))
+            refuse(name, name, sum(getattr(offering, name) for offering in known), getattr(self, name))
         for name in node.resources:
-            refuse(name, "resource", sum(each.resources.get(name, 0) for each in known), self.resource)
+            refuse(name, "resource", sum(offering.resources.get(name, 0) for offering in known), self.resource)
 
 
-def _refuse(node: ComputeNode, what: str, option: str, offered: float, limit: float) -> None:
+def _refuse_above(node: ComputeNode, offer: str, option: str, offered: float, limit: float) -> None:
     if offered > limit:
         raise errors.Invalid(
-            f"stats of {node.host}, {node.node}: the host would offer {what} {offered:g}, more than [conductor] host_max_{option} "
+            f"stats of {node.host}, {node.node}: the host would offer {offer} {offered:g}, more than [conductor] host_max_{option} "
             f"= {limit:g}; if it really has that much, raise the option at its cell's conductors"
         )

@@ -30,29 +30,29 @@ class Sizes(Object, frozen=True, kw_only=True):
     resources: dict[str, int] = {}
 
     @classmethod
-    def of(cls, node: ComputeNode) -> Self:
-        return cls(vcpus=node.vcpus, memory_mb=node.memory_mb, disk_gb=node.disk_gb, resources=_positive(node.resources))
+    def of_node(cls, node: ComputeNode) -> Self:
+        return cls(vcpus=node.vcpus, memory_mb=node.memory_mb, disk_gb=node.disk_gb, resources=_positive_amounts(node.resources))
 
     @property
-    def amounts(self) -> dict[str, int]:
+    def amounts_by_name(self) -> dict[str, int]:
         """Every amount by name."""
         return {"vcpus": self.vcpus, "memory_mb": self.memory_mb, "disk_gb": self.disk_gb} | self.resources
 
-    def exceeds(self, other: Sizes, factor: float = 1.0) -> bool:
+    def exceeds_by(self, other: Sizes, factor: float = 1.0) -> bool:
         """Whether an amount is more than ``factor`` times the other's."""
-        known = other.amounts
-        return any(amount > factor * known.get(name, 0) for name, amount in self.amounts.items())
+        known = other.amounts_by_name
+        return any(amount > factor * known.get(name, 0) for name, amount in self.amounts_by_name.items())
 
-    def within(self, most: Mapping[str, int]) -> Self:
+    def limited_to(self, most: Mapping[str, int]) -> Self:
         """No amount is more than in ``most``. Amounts that are missing there are 0."""
-        least = {name: min(amount, most.get(name, 0)) for name, amount in self.amounts.items()}
+        least = {name: min(amount, most.get(name, 0)) for name, amount in self.amounts_by_name.items()}
         standard = {name: least.pop(name) for name in ALWAYS_COUNTED}
-        return type(self)(**standard, resources=_positive(least))
+        return type(self)(**standard, resources=_positive_amounts(least))
 
-    def beside(self, counted: Sizes) -> str:
+    def describe_growth(self, counted: Sizes) -> str:
         """The amounts that are more than those a node counts with, as people read them."""
-        known = counted.amounts
-        more = [(name, amount, known.get(name, 0)) for name, amount in self.amounts.items() if amount > known.get(name, 0)]
+        known = counted.amounts_by_name
+        more = [(name, amount, known.get(name, 0)) for name, amount in self.amounts_by_name.items() if amount > known.get(name, 0)]
         return ", ".join(f"{name} {amount} (counts {counts})" for name, amount, counts in more)
 
 
@@ -64,7 +64,7 @@ class Ratios(Object, frozen=True, kw_only=True):
     disk: float = 1.0
 
     @classmethod
-    def of(cls, node: ComputeNode) -> Self:
+    def of_node(cls, node: ComputeNode) -> Self:
         return cls(cpu=node.cpu_allocation_ratio, ram=node.ram_allocation_ratio, disk=node.disk_allocation_ratio)
 
 
@@ -75,10 +75,10 @@ class OwnRatios(Object, frozen=True, kw_only=True):
     ram: float | None = None
     disk: float | None = None
 
-    def over(self, configured: Ratios) -> Ratios:
+    def over_configured(self, configured: Ratios) -> Ratios:
         """What counts."""
-        own = {name: ratio for name, ratio in msgspec.structs.asdict(self).items() if ratio is not None}
-        return msgspec.structs.replace(configured, **own)
+        own_ratios = {name: ratio for name, ratio in msgspec.structs.asdict(self).items() if ratio is not None}
+        return msgspec.structs.replace(configured, **own_ratios)
 
 
 class HostTerms(Object, frozen=True, kw_only=True):
@@ -90,12 +90,12 @@ class HostTerms(Object, frozen=True, kw_only=True):
 
     def after_report(self, reported: Sizes) -> HostTerms:
         """A size that waits is not forgotten by a smaller one that is more than the accepted size."""
-        waits = reported.exceeds(self.accepted, GROWTH_FACTOR if self.waiting is None else 1.0)
+        waits = reported.exceeds_by(self.accepted, GROWTH_FACTOR if self.waiting is None else 1.0)
         return msgspec.structs.replace(self, waiting=reported if waits else None)
 
-    def counted(self, reported: Sizes) -> Sizes:
+    def counted_sizes(self, reported: Sizes) -> Sizes:
         """The size that counts."""
-        return reported if self.waiting is None else reported.within(self.accepted.amounts)
+        return reported if self.waiting is None else reported.limited_to(self.accepted.amounts_by_name)
 
 
 def with_sizes(node: ComputeNode, sizes: Sizes) -> ComputeNode:
@@ -110,5 +110,5 @@ def with_ratios(node: ComputeNode, ratios: Ratios) -> ComputeNode:
     )
 
 
-def _positive(resources: Mapping[str, int]) -> dict[str, int]:
+def _positive_amounts(resources: Mapping[str, int]) -> dict[str, int]:
     return {name: amount for name, amount in resources.items() if amount}

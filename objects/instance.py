@@ -57,8 +57,8 @@ class Failure(Message, frozen=True, kw_only=True):
     at: float
 
     def __post_init__(self) -> None:
-        msgspec.structs.force_setattr(self, "error", text.clean(self.error, text.NAME_LENGTH))
-        msgspec.structs.force_setattr(self, "message", text.clean(self.message, text.FAULT_SIZE))
+        msgspec.structs.force_setattr(self, "error", text.clean_text(self.error, text.NAME_LENGTH))
+        msgspec.structs.force_setattr(self, "message", text.clean_text(self.message, text.FAULT_SIZE))
         if not math.isfinite(self.at):
             msgspec.structs.force_setattr(self, "at", 0.0)
 
@@ -122,7 +122,7 @@ class Instance(Object, frozen=True, kw_only=True):
     ports: tuple[Port, ...] = ()
 
     @property
-    def server(self) -> str:
+    def uuid_of_server(self) -> str:
         """The server whose body this is."""
         return self.server_uuid or self.uuid
 
@@ -198,19 +198,19 @@ class Server(Object, frozen=True, kw_only=True):
         """Whether its disk is in the image store only, and no cell has it."""
         return self.state == "shelved"
 
-    def properties(self, asked: ServerProperties) -> ServerProperties:
+    def current_properties(self, boot_properties: ServerProperties) -> ServerProperties:
         """What was asked for at the boot, with the tenant's changes since. An empty description or key name means that it was
         cleared.
         """
         return msgspec.structs.replace(
-            asked,
-            metadata=asked.metadata if self.metadata is None else self.metadata,
-            tags=asked.tags if self.tags is None else self.tags,
-            description=asked.description if self.description is None else self.description or None,
-            hostname=self.hostname or asked.hostname,
-            access_ip_v4=asked.access_ip_v4 if self.access_ip_v4 is None else self.access_ip_v4,
-            access_ip_v6=asked.access_ip_v6 if self.access_ip_v6 is None else self.access_ip_v6,
-            auto_disk_config=asked.auto_disk_config if self.auto_disk_config is None else self.auto_disk_config,
-            key_name=asked.key_name if self.key_name is None else self.key_name or None,
-            public_key=asked.public_key if self.key_name is None else self.public_key or None,
+            boot_properties,
+            metadata=boot_properties.metadata if self.metadata is None else self.metadata,
+            tags=boot_properties.tags if self.tags is None else self.tags,
+            description=boot_properties.description if self.description is None else self.description or None,
+            hostname=self.hostname or boot_properties.hostname,
+            access_ip_v4=boot_properties.access_ip_v4 if self.access_ip_v4 is None else self.access_ip_v4,
+            access_ip_v6=boot_properties.access_ip_v6 if self.access_ip_v6 is None else self.access_ip_v6,
+            auto_disk_config=boot_properties.auto_disk_config if self.auto_disk_config is None else self.auto_disk_config,
+            key_name=boot_properties.key_name if self.key_name is None else self.key_name or None,
+            public_key=boot_properties.public_key if self.key_name is None else self.public_key or None,
         )

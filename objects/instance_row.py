@@ -37,7 +37,7 @@ class InstanceRow(Object, frozen=True, kw_only=True):
     task_state: str
 
     @property
-    def server(self) -> str:
+    def uuid_of_server(self) -> str:
         """The server whose body this is."""
         return self.server_uuid or self.uuid
 
@@ -69,7 +69,7 @@ class Stray(Object, frozen=True, kw_only=True):
     snapshot: TombstoneSnapshot | None = None
 
     @property
-    def leaving(self) -> bool:
+    def is_leaving(self) -> bool:
         """Whether a user's delete reached the cell. A roll-back does not count: it ends in ERROR."""
         if self.snapshot is not None:
             return False

@@ -63,11 +63,9 @@ class InventoryColumns(NamedTuple):
     resources: dict[int, Amounts]
 
     @classmethod
-    def of(cls, rows: Sequence[Inventory]) -> InventoryColumns:
+    def of_rows(cls, rows: Sequence[Inventory]) -> InventoryColumns:
         """These inventories by column."""
-        resources = {
-            each.id: (each.cap_resources, each.used_resources) for each in rows if each.cap_resources or each.used_resources
-        }
+        resources = {row.id: (row.cap_resources, row.used_resources) for row in rows if row.cap_resources or row.used_resources}
         lists: Any = {name: list(map(attrgetter(name), rows)) for name in cls._fields if name != "resources"}
         return cls(resources=resources, **lists)
 

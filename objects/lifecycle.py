@@ -68,28 +68,28 @@ class Refused(Object, frozen=True, kw_only=True):
 Outcome = Change | Refused
 
 
-def _next(row: Instance, event: EventKind | None = None, /, **changes: object) -> Change:
+def _next_version(row: Instance, event: EventKind | None = None, /, **changes: object) -> Change:
     version = min(row.version + 1, LARGEST_VERSION)
     return Change(row=msgspec.structs.replace(row, version=version, **changes), event=event)
 
 
-def activate(row: Instance, fence: int, *, cell0: bool) -> Outcome:
+def activate_row(row: Instance, fence: int, *, cell0: bool) -> Outcome:
     """The settler found that the mapping was decided for this cell with ``fence``: STAGED -> SCHEDULED (in cell0: ERROR)."""
     if row.state is not State.STAGED or row.fence != fence:
         return Refused(reason=f"{row.state} under fence {row.fence}")
-    return _next(row, state=State.ERROR if cell0 else State.SCHEDULED)
+    return _next_version(row, state=State.ERROR if cell0 else State.SCHEDULED)
 
 
-def accept(row: Instance, host: str, fence: int, attempt: int, builder: str) -> Outcome:
+def accept_order(row: Instance, host: str, fence: int, attempt: int, builder: str) -> Outcome:
     """An agent asks to spawn: STAGED (an order exists only after hand_over) or SCHEDULED -> BUILDING."""
     if (row.host, row.fence, row.attempt) != (host, fence, attempt):
         return Refused(reason=f"attempt {row.attempt} on {row.host} is in force")
     if row.state in (State.STAGED, State.SCHEDULED):
-        return _next(row, state=State.BUILDING, builder=builder)
+        return _next_version(row, state=State.BUILDING, builder=builder)
     return Refused(reason=str(row.state), done=row.state is State.BUILDING and row.builder == builder)
 
 
-def active(
+def confirm_active(
     row: Instance,
     host: str,
     fence: int,
@@ -113,13 +113,15 @@ def active(
     same_order = (row.host, row.fence, row.attempt) == (host, fence, attempt)
     learned = _learned(row, last_task, power)
     if same_order and row.state in (State.STAGED, State.SCHEDULED):
-        return _next(row, EventKind.ACTIVE, state=State.ACTIVE, builder=builder, building_at=now, launched_at=now, **learned)
+        return _next_version(
+            row, EventKind.ACTIVE, state=State.ACTIVE, builder=builder, building_at=now, launched_at=now, **learned
+        )
     if same_order and row.builder == builder and row.state is State.BUILDING:
-        return _next(row, EventKind.ACTIVE, state=State.ACTIVE, launched_at=now, **learned)
+        return _next_version(row, EventKind.ACTIVE, state=State.ACTIVE, launched_at=now, **learned)
     if same_order and row.builder == builder and row.state is State.ACTIVE:
-        return _next(row, EventKind.TASK, **learned) if learned else Refused(reason=str(row.state), done=True)
+        return _next_version(row, EventKind.TASK, **learned) if learned else Refused(reason=str(row.state), done=True)
     reason = f"{row.state}, attempt {row.attempt} on {row.host}"
-    return Refused(reason=reason, keep=not _supersedes(row, fence, attempt, confirmed=confirmed))
+    return Refused(reason=reason, keep=not _is_superseding(row, fence, attempt, confirmed=confirmed))
 
 
 def _learned(row: Instance, last_task: int, power: Power | None) -> dict[str, object]:
@@ -129,7 +131,7 @@ def _learned(row: Instance, last_task: int, power: Power | None) -> dict[str, ob
     return {"task_number": last_task, "power": row.power if power is None else power} | state
 
 
-def _supersedes(row: Instance, fence: int, attempt: int, *, confirmed: bool) -> bool:
+def _is_superseding(row: Instance, fence: int, attempt: int, *, confirmed: bool) -> bool:
     """Whether the row proves that a guest of this fence and attempt is no longer the instance's.
 
     A row older than its guest lost commits, because its database was restored or failed over: it proves nothing. These prove
@@ -147,7 +149,7 @@ def _supersedes(row: Instance, fence: int, attempt: int, *, confirmed: bool) -> 
     return not any(past.number == attempt and past.started_at is None for past in row.history)
 
 
-def failed(row: Instance, host: str, fence: int, attempt: int, builder: str, failure: Failure) -> Outcome:
+def fail_attempt(row: Instance, host: str, fence: int, attempt: int, builder: str, failure: Failure) -> Outcome:
     """The agent gives up the attempt: on to the next alternate, or ERROR with the whole history."""
     if (row.host, row.fence, row.attempt) != (host, fence, attempt):
         return Refused(reason=f"attempt {row.attempt} on {row.host} is in force")
@@ -157,7 +159,7 @@ def failed(row: Instance, host: str, fence: int, attempt: int, builder: str, fai
 
 
 def host_dead(row: Instance, attempt: int, failure: Failure) -> Outcome:
-    """The sweep found the row's host down: like ``failed``, guarded by the attempt that was read."""
+    """The sweep found the row's host down: like ``fail_attempt``, guarded by the attempt that was read."""
     if row.state not in LIVE or row.attempt != attempt:
         return Refused(reason=f"{row.state}, attempt {row.attempt}")
     return next_attempt(row, failure)
@@ -169,18 +171,18 @@ def host_stopping(row: Instance, attempt: int, failure: Failure) -> Outcome:
     """
     if row.state is not State.SCHEDULED or row.attempt != attempt:
         return Refused(reason=f"{row.state}, attempt {row.attempt}")
-    if not _elsewhere(row):
+    if not _has_fresh_alternate(row):
         return Refused(reason="no other host is left")
     return next_attempt(row, failure)
 
 
-def deadline(row: Instance, attempt: int, failure: Failure) -> Outcome:
+def end_overdue(row: Instance, attempt: int, failure: Failure) -> Outcome:
     """The build's deadline has passed: ERROR, under a new attempt that fences off the agent."""
     if row.state not in LIVE or row.attempt != attempt:
         return Refused(reason=f"{row.state}, attempt {row.attempt}")
     if row.turn:
         return Refused(reason="its operation ends it: a guest that comes up after ERROR would run beside its server")
-    return _give_up(row, _with(row, failure), f"Build {failure.message}.")
+    return _give_up(row, _history_with(row, failure), f"Build {failure.message}.")
 
 
 def next_attempt(row: Instance, failure: Failure) -> Change:
@@ -191,14 +193,14 @@ def next_attempt(row: Instance, failure: Failure) -> Change:
     ``max_attempts``. A stop only moves to a host that was not stopped before, and the host left behind becomes the last alternate.
     If all hosts were stopped, the build waits for its host and keeps the others for real failures.
     """
-    history = _with(row, failure)
-    leaves = failure.kind is FailureClass.STOPPING and _elsewhere(row)
+    history = _history_with(row, failure)
+    leaves = failure.kind is FailureClass.STOPPING and _has_fresh_alternate(row)
     stays = failure.kind in (FailureClass.RESTARTED, FailureClass.STOPPING) and not leaves
-    if stays and _restarts(history, row.host) <= MAX_RESTARTS:
-        return _next(row, EventKind.MOVED, state=State.SCHEDULED, attempt=row.attempt + 1, builder=None, history=history)
+    if stays and _count_restarts(history, row.host) <= MAX_RESTARTS:
+        return _next_version(row, EventKind.MOVED, state=State.SCHEDULED, attempt=row.attempt + 1, builder=None, history=history)
     if failure.kind is FailureClass.REQUEST:
         return _give_up(row, history, f"Build of instance {row.uuid} aborted: {failure.message}")
-    if len(history) - _restarts(history) >= row.max_attempts:
+    if len(history) - _count_restarts(history) >= row.max_attempts:
         return _give_up(row, history, f"{TOO_MANY_ATTEMPTS} ({row.max_attempts}).")
     if not row.alternates:
         return _give_up(row, history, NO_HOST_LEFT)
@@ -209,7 +211,7 @@ def next_attempt(row: Instance, failure: Failure) -> Change:
                 selection, host=row.host, node=row.node, limits=row.limits, availability_zone=row.availability_zone
             )
         )
-    return _next(
+    return _next_version(
         row,
         EventKind.MOVED,
         state=State.SCHEDULED,
@@ -227,11 +229,11 @@ def next_attempt(row: Instance, failure: Failure) -> Change:
 def delete(row: Instance, now: float) -> Outcome:
     """A delete decided at the API level reaches the cell. An instance that may have a guest goes through DELETING."""
     if row.state in (State.STAGED, State.SCHEDULED, State.ERROR):
-        return _deleted(row, now)
+        return _deleted_change(row, now)
     if row.state in (State.BUILDING, State.ACTIVE, State.UNKNOWN):
-        return _next(row, state=State.DELETING)
+        return _next_version(row, state=State.DELETING)
     if row.state is State.DELETING and row.rolled_back is not None:
-        return _next(row, rolled_back=None)
+        return _next_version(row, rolled_back=None)
     return Refused(reason=str(row.state), done=True)
 
 
@@ -239,17 +241,17 @@ def roll_back(row: Instance, reason: str) -> Outcome:
     """Another server of its all-or-nothing batch failed: ERROR for that reason. An instance that may have a guest goes through
     DELETING.
     """
-    reason = text.clean(reason, text.FAULTS_SIZE)
+    reason = text.clean_text(reason, text.FAULTS_SIZE)
     if row.turn:
         return Refused(reason="it was booted by an operation, not by the batch", done=True)
     if row.state in (State.STAGED, State.SCHEDULED):
         return _rolled_back(row, reason)
     if row.state in (State.BUILDING, State.ACTIVE):
-        return _next(row, state=State.DELETING, rolled_back=reason)
+        return _next_version(row, state=State.DELETING, rolled_back=reason)
     return Refused(reason=str(row.state), done=True)
 
 
-def gone(row: Instance, host: str | None, attempt: int, now: float) -> Outcome:
+def confirm_gone(row: Instance, host: str | None, attempt: int, now: float) -> Outcome:
     """The agent destroyed the guest, or its host is called down: DELETING -> DELETED, or ERROR if it is rolled back.
 
     An instance in ERROR has already ended.
@@ -258,10 +260,10 @@ def gone(row: Instance, host: str | None, attempt: int, now: float) -> Outcome:
         return Refused(reason=str(row.state), done=row.state in (State.DELETED, State.ERROR))
     if row.rolled_back is not None:
         return _rolled_back(row, row.rolled_back)
-    return _deleted(row, now)
+    return _deleted_change(row, now)
 
 
-def retell(row: Instance, version: int, seen: int, event: EventKind) -> Outcome:
+def retell_row(row: Instance, version: int, seen: int, event: EventKind) -> Outcome:
     """An audit found that the API level has another version of the row: send the same row again, newer than any version
     ``seen``.
 
@@ -286,7 +288,7 @@ def lose_track(row: Instance, attempt: int, now: float) -> Outcome:
     if row.state not in LIVE or row.attempt != attempt:
         return Refused(reason=f"{row.state}, attempt {row.attempt}")
     failure = Failure(kind=FailureClass.HOST, error="Restored", message=LOST_TRACK, at=now)
-    return _give_up(row, _with(row, failure), LOST_TRACK)
+    return _give_up(row, _history_with(row, failure), LOST_TRACK)
 
 
 NO_NEW_DRIVE = "The host's agent is of an older release and cannot make a new config drive. The guest is as it was."
@@ -298,7 +300,7 @@ INTERRUPTED = "The host's agent was restarted during the task. How far it came i
 # -- tasks of an ACTIVE instance -------------------------------------------------------------------------------------------------
 
 
-def ask(row: Instance, number: int, power: Power, fault: str | None = None) -> Outcome:
+def ask_task(row: Instance, number: int, power: Power, fault: str | None = None) -> Outcome:
     """The API level orders a task: the row takes its number, and what the guest is to be. Late and repeated orders are refused.
 
     ``fault``: the task is over at once, and has failed for this reason. It does not replace one that is not over: ask again later.
@@ -307,28 +309,30 @@ def ask(row: Instance, number: int, power: Power, fault: str | None = None) -> O
         return Refused(reason=str(row.state))
     if number <= row.task_number:
         return Refused(reason=f"task {row.task_number} is in force", done=number == row.task_number)
-    if fault is not None and not row.task_state.over:
+    if fault is not None and not row.task_state.is_over:
         return Refused(reason=f"task {row.task_number} is {row.task_state}")
     if fault is not None:
-        return _next(row, EventKind.TASK, task_number=number, task_state=TaskState.FAILED, task_fault=fault, task_stored=None)
-    return _next(
+        return _next_version(
+            row, EventKind.TASK, task_number=number, task_state=TaskState.FAILED, task_fault=fault, task_stored=None
+        )
+    return _next_version(
         row, EventKind.TASK, power=power, task_number=number, task_state=TaskState.ORDERED, task_fault=None, task_stored=None
     )
 
 
-def relearn(row: Instance, version: int, number: int, power: Power, state: TaskState) -> Outcome:
+def relearn_task(row: Instance, version: int, number: int, power: Power, state: TaskState) -> Outcome:
     """The API level has seen a later state of this row: how the task of this number ended, and the power since.
 
     Guarded by the version that was read, and by the number. So a task that was over before a restore does not begin again.
     """
     if row.state is not State.ACTIVE or (row.version, row.task_number) != (version, number):
         return Refused(reason=f"{row.state}, version {row.version}, task {row.task_number}")
-    if not state.over or (row.power, row.task_state) == (power, state):
+    if not state.is_over or (row.power, row.task_state) == (power, state):
         return Refused(reason=f"power {row.power}, the task is {row.task_state}", done=True)
-    return _next(row, EventKind.TASK, power=power, task_state=state)
+    return _next_version(row, EventKind.TASK, power=power, task_state=state)
 
 
-def begin(
+def begin_task(
     row: Instance,
     host: str,
     fence: int,
@@ -350,16 +354,16 @@ def begin(
     """
     if not _is_task_of(row, host, fence, attempt, number):
         return Refused(reason=f"{row.state}, task {row.task_number} of attempt {row.attempt} on {row.host} is in force")
-    if restores or row.task_state.over or task is None:
+    if restores or row.task_state.is_over or task is None:
         known = row.task_state is TaskState.DONE or (row.task_state is TaskState.FAILED and row.power is Power.ON)
         return Refused(reason=f"the task is {row.task_state}", done=restores and known)
     if row.task_state is TaskState.RUNNING and task.builder == builder:
         return Refused(reason=str(row.task_state), done=True)
-    if row.task_state is TaskState.RUNNING and task.kind.once:
-        return _next(row, EventKind.TASK, task_state=TaskState.FAILED, task_fault=INTERRUPTED)
+    if row.task_state is TaskState.RUNNING and task.kind.runs_once:
+        return _next_version(row, EventKind.TASK, task_state=TaskState.FAILED, task_fault=INTERRUPTED)
     if task.args.drive and not makes_drive:
-        return _next(row, EventKind.TASK, task_state=TaskState.FAILED, task_fault=NO_NEW_DRIVE)
-    return _next(row, task_state=TaskState.RUNNING)
+        return _next_version(row, EventKind.TASK, task_state=TaskState.FAILED, task_fault=NO_NEW_DRIVE)
+    return _next_version(row, task_state=TaskState.RUNNING)
 
 
 def task_over(
@@ -374,20 +378,20 @@ def task_over(
     """The agent has carried out the task in force, or gives it up for the reason ``fault``. ``stored``: what it has written."""
     if not _is_task_of(row, host, fence, attempt, number):
         return Refused(reason=f"{row.state}, task {row.task_number} of attempt {row.attempt} on {row.host} is in force")
-    if row.task_state.over:
+    if row.task_state.is_over:
         return Refused(reason=f"the task is {row.task_state}", done=True)
     if fault is None:
-        return _next(row, EventKind.TASK, task_state=TaskState.DONE, task_stored=stored)
-    return _next(row, EventKind.TASK, task_state=TaskState.FAILED, task_fault=text.clean(fault, text.FAULT_SIZE))
+        return _next_version(row, EventKind.TASK, task_state=TaskState.DONE, task_stored=stored)
+    return _next_version(row, EventKind.TASK, task_state=TaskState.FAILED, task_fault=text.clean_text(fault, text.FAULT_SIZE))
 
 
 def powered_off(row: Instance, host: str, fence: int, attempt: int, builder: str, number: int, reason: str) -> Outcome:
     """The agent has found the guest off, which the record says is on. The report of an earlier look must not undo a later task."""
     if not _is_task_of(row, host, fence, attempt, number) or row.builder != builder:
         return Refused(reason=f"{row.state}, task {row.task_number} of attempt {row.attempt} on {row.host} is in force")
-    if row.task_state is not TaskState.DONE or not row.power.runs:
+    if row.task_state is not TaskState.DONE or not row.power.uses_disk:
         return Refused(reason=f"power {row.power}, the task is {row.task_state}", done=row.power is Power.OFF)
-    return _next(row, EventKind.TASK, power=Power.OFF, task_fault=text.clean(reason, text.FAULT_SIZE))
+    return _next_version(row, EventKind.TASK, power=Power.OFF, task_fault=text.clean_text(reason, text.FAULT_SIZE))
 
 
 def _is_task_of(row: Instance, host: str, fence: int, attempt: int, number: int) -> bool:
@@ -395,7 +399,7 @@ def _is_task_of(row: Instance, host: str, fence: int, attempt: int, number: int)
     return row.state is State.ACTIVE and in_force == (host, fence, attempt, number)
 
 
-def adopt(
+def adopt_guest(
     row: Instance,
     host: str,
     guest: UnknownGuest,
@@ -429,7 +433,7 @@ def adopt(
         number, power, state, fault = guest.last_task, guest.known_power or power, TaskState.DONE, None
     is_lost = number > row.task_number
     permitted = power if is_lost else row.power
-    return _next(
+    return _next_version(
         row,
         state=State.ACTIVE,
         fence=guest.fence,
@@ -444,12 +448,12 @@ def adopt(
         fault=None,
         power=permitted if permitted in (Power.HELD, Power.INCOMING) else guest.known_power or permitted,
         task_number=max(row.task_number, number),
-        task_state=state if is_lost and state.over else TaskState.DONE,
-        task_fault=fault if is_lost and state.over else None,
+        task_state=state if is_lost and state.is_over else TaskState.DONE,
+        task_fault=fault if is_lost and state.is_over else None,
     )
 
 
-def tombstone(uuid: str, now: float) -> Change:
+def make_tombstone(uuid: str, now: float) -> Change:
     """A delete found no row: write a tombstone, so that a late stage finds the uuid in use."""
     row = Instance(uuid=uuid, state=State.DELETED, fence=0, attempt=0, version=1, terminated_at=now)
     return Change(row=row, event=EventKind.ENDED)
@@ -460,12 +464,12 @@ def is_exhausted(row: Instance) -> bool:
     return row.state is State.ERROR and (row.fault or "").startswith((TOO_MANY_ATTEMPTS, NO_HOST_LEFT))
 
 
-def describe(history: tuple[Attempt, ...]) -> str:
+def describe_attempts(history: tuple[Attempt, ...]) -> str:
     """The attempts so far as one readable text, oldest first."""
     return " ".join(f"Attempt {a.number} on {a.host}: {a.failure.error}: {a.failure.message.rstrip('.')}." for a in history)
 
 
-def bounded(history: tuple[Attempt, ...]) -> tuple[Attempt, ...]:
+def bound_messages(history: tuple[Attempt, ...]) -> tuple[Attempt, ...]:
     """The same attempts, with at most ``text.FAULTS_SIZE`` bytes of messages in total.
 
     If they have more, each gets an equal share. The number of attempts does not change, because ``next_attempt`` counts them.
@@ -473,20 +477,20 @@ def bounded(history: tuple[Attempt, ...]) -> tuple[Attempt, ...]:
     if sum(len(attempt.failure.message.encode()) for attempt in history) <= text.FAULTS_SIZE:
         return history
     share = text.FAULTS_SIZE // len(history)
-    return tuple(_cut(attempt, share) for attempt in history)
+    return tuple(_cut_message(attempt, share) for attempt in history)
 
 
-def _cut(attempt: Attempt, size: int) -> Attempt:
-    message = text.clean(attempt.failure.message, size)
+def _cut_message(attempt: Attempt, size: int) -> Attempt:
+    message = text.clean_text(attempt.failure.message, size)
     return msgspec.structs.replace(attempt, failure=msgspec.structs.replace(attempt.failure, message=message))
 
 
-def _elsewhere(row: Instance) -> bool:
+def _has_fresh_alternate(row: Instance) -> bool:
     """Whether an alternate is left that was not stopped or restarted during this build; those that were are last."""
-    return bool(row.alternates) and not _restarts(row.history, row.alternates[0].host)
+    return bool(row.alternates) and not _count_restarts(row.history, row.alternates[0].host)
 
 
-def _restarts(history: tuple[Attempt, ...], host: str | None = None) -> int:
+def _count_restarts(history: tuple[Attempt, ...], host: str | None = None) -> int:
     """Attempts that an agent's restart or stop ended, on ``host``. Without ``host``: on all hosts, up to the limit that is
     forgiven.
     """
@@ -494,21 +498,28 @@ def _restarts(history: tuple[Attempt, ...], host: str | None = None) -> int:
     return counts[host] if host is not None else sum(min(count, MAX_RESTARTS) for count in counts.values())
 
 
-def _with(row: Instance, failure: Failure) -> tuple[Attempt, ...]:
+def _history_with(row: Instance, failure: Failure) -> tuple[Attempt, ...]:
     over = Attempt(number=row.attempt, host=row.host or "", node=row.node or "", failure=failure, started_at=row.building_at)
-    return bounded((*row.history, over))
+    return bound_messages((*row.history, over))
 
 
 def _give_up(row: Instance, history: tuple[Attempt, ...], sentence: str) -> Change:
-    fault = text.clean(f"{sentence} {describe(history)}".strip(), text.FAULTS_SIZE)
-    return _next(row, EventKind.ENDED, state=State.ERROR, attempt=row.attempt + 1, builder=None, history=history, fault=fault)
-
-
-def _rolled_back(row: Instance, reason: str) -> Change:
-    return _next(
-        row, EventKind.ENDED, state=State.ERROR, attempt=row.attempt + 1, builder=None, fault=text.clean(reason, text.FAULTS_SIZE)
+    fault = text.clean_text(f"{sentence} {describe_attempts(history)}".strip(), text.FAULTS_SIZE)
+    return _next_version(
+        row, EventKind.ENDED, state=State.ERROR, attempt=row.attempt + 1, builder=None, history=history, fault=fault
     )
 
 
-def _deleted(row: Instance, now: float) -> Change:
-    return _next(row, EventKind.ENDED, state=State.DELETED, builder=None, alternates=(), terminated_at=now)
+def _rolled_back(row: Instance, reason: str) -> Change:
+    return _next_version(
+        row,
+        EventKind.ENDED,
+        state=State.ERROR,
+        attempt=row.attempt + 1,
+        builder=None,
+        fault=text.clean_text(reason, text.FAULTS_SIZE),
+    )
+
+
+def _deleted_change(row: Instance, now: float) -> Change:
+    return _next_version(row, EventKind.ENDED, state=State.DELETED, builder=None, alternates=(), terminated_at=now)

@@ -33,10 +33,10 @@ def mask_url(text: str) -> str:
     the last ``@`` is hidden.
     """
     if "@" in text:
-        text = _URL.sub(lambda found: f"//{_without_passwords(found['rest'])}", text)
-        text = _BROKEN.sub(lambda found: found["before"] + HIDDEN, text)
+        text = _URL.sub(lambda match: f"//{_without_passwords(match['rest'])}", text)
+        text = _BROKEN.sub(lambda match: match["before"] + HIDDEN, text)
     if "=" in text and _speaks_of_secrets(text):
-        text = _QUERY.sub(lambda found: (found["before"] or found["word"]) + HIDDEN, text)
+        text = _QUERY.sub(lambda match: (match["before"] or match["word"]) + HIDDEN, text)
     return text
 
 
@@ -57,4 +57,4 @@ def _without_passwords(rest: str) -> str:
     if regular is None:
         return f"{rest[: colon + 1]}{HIDDEN}{rest[at:]}"
     end = regular.end("hosts")
-    return _SECRET.sub(lambda found: found["before"] + HIDDEN, rest[:end]) + rest[end:]
+    return _SECRET.sub(lambda match: match["before"] + HIDDEN, rest[:end]) + rest[end:]

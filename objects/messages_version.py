@@ -30,7 +30,7 @@ class Span(NamedTuple):
     def __str__(self) -> str:
         return str(self.oldest) if self.oldest == self.newest else f"{self.oldest}-{self.newest}"
 
-    def meets(self, other: Span) -> bool:
+    def is_compatible_with(self, other: Span) -> bool:
         """Whether there is a version that both understand."""
         return self.oldest <= other.newest and other.oldest <= self.newest
 
@@ -48,11 +48,11 @@ _SPAN = re.compile(f"{_VERSION}(?:-{_VERSION})?")
 
 def span_of(text: str | None) -> Span:
     """The span in a service record, such as ``1.0-1.1``. Older releases recorded one version or none."""
-    found = _SPAN.fullmatch(text or "")
-    if found is None:
+    match = _SPAN.fullmatch(text or "")
+    if match is None:
         return Span(V1_0, V1_0)
-    oldest = MessagesVersion(int(found[1]), int(found[2]))
-    return Span(oldest, MessagesVersion(int(found[3]), int(found[4])) if found[3] else oldest)
+    oldest = MessagesVersion(int(match[1]), int(match[2]))
+    return Span(oldest, MessagesVersion(int(match[3]), int(match[4])) if match[3] else oldest)
 
 
 def version_of(text: str) -> MessagesVersion:
@@ -63,6 +63,6 @@ def version_of(text: str) -> MessagesVersion:
     return version
 
 
-def spoken(span: Span) -> MessagesVersion:
+def version_for(span: Span) -> MessagesVersion:
     """What to write to a peer with this span: the newest version that both know; if there is none, the nearest to it."""
     return min(max(span.newest, SPAN.oldest), SPAN.newest)

@@ -29,12 +29,12 @@ class Subnet(Object, frozen=True, kw_only=True):
     dns: tuple[str, ...] = ()
 
     @property
-    def version(self) -> int:
+    def ip_version(self) -> int:
         """4 or 6."""
         return ipaddress.ip_network(self.cidr).version
 
     @property
-    def prefix(self) -> int:
+    def prefix_length(self) -> int:
         """The length of its prefix in bits."""
         return ipaddress.ip_network(self.cidr).prefixlen
 
@@ -51,7 +51,7 @@ class Network(Object, frozen=True, kw_only=True):
     project_ids: tuple[str, ...] = ()
     subnets: tuple[Subnet, ...] = ()
 
-    def serves(self, project_id: str) -> bool:
+    def serves_project(self, project_id: str) -> bool:
         """Whether servers of the project may use it."""
         return not self.project_ids or project_id in self.project_ids
 
@@ -69,73 +69,73 @@ class PortRequest(Object, frozen=True, kw_only=True):
     port_uuid: str | None = None
 
 
-def checked(subnet: Subnet) -> Subnet:
+def checked_subnet(subnet: Subnet) -> Subnet:
     """The subnet with its addresses in their usual spelling. Raises errors.Invalid in one line that says what to give."""
-    prefix = _prefix(subnet.cidr)
-    ranges = tuple(_range(prefix, first, last) for first, last in subnet.ranges)
+    prefix = _parse_prefix(subnet.cidr)
+    ranges = tuple(_parse_range(prefix, first, last) for first, last in subnet.ranges)
     _check_apart(ranges)
-    gateway = _inside(prefix, subnet.gateway, "--gateway") if subnet.gateway else None
+    gateway = _address_inside(prefix, subnet.gateway, "--gateway") if subnet.gateway else None
     size = sum(int(last) - int(first) + 1 for first, last in ranges) or prefix.num_addresses
     if size > POOL_SIZE_LIMIT:
         raise errors.Invalid(f"{prefix} has {size:,} addresses, a pool {POOL_SIZE_LIMIT:,} at most: give --range START-END")
-    found = Subnet(
+    spelled = Subnet(
         uuid=subnet.uuid,
         network_id=subnet.network_id,
         cidr=str(prefix),
         ranges=tuple((str(first), str(last)) for first, last in ranges),
         gateway=str(gateway) if gateway is not None else None,
-        dns=tuple(str(_address(each, "--dns")) for each in subnet.dns),
+        dns=tuple(str(_parse_address(address, "--dns")) for address in subnet.dns),
     )
-    if not addresses(found):
+    if not usable_addresses(spelled):
         raise errors.Invalid(f"{prefix} has no address for a server: the network, broadcast and gateway addresses are never given")
-    return found
+    return spelled
 
 
-def addresses(subnet: Subnet) -> list[str]:
+def usable_addresses(subnet: Subnet) -> list[str]:
     """The addresses that servers may get, in order. Never those of the network itself, its broadcast and its gateway."""
     prefix = ipaddress.ip_network(subnet.cidr)
     never = {str(prefix.network_address), subnet.gateway}
     if prefix.version == 4:
         never.add(str(prefix.broadcast_address))
-    whole = ((str(prefix.network_address), str(prefix.broadcast_address)),)
-    found: list[str] = []
-    for first, last in sorted(subnet.ranges or whole, key=lambda each: int(ipaddress.ip_address(each[0]))):
+    whole_range = ((str(prefix.network_address), str(prefix.broadcast_address)),)
+    usable: list[str] = []
+    for first, last in sorted(subnet.ranges or whole_range, key=lambda address_range: int(ipaddress.ip_address(address_range[0]))):
         start, end = ipaddress.ip_address(first), ipaddress.ip_address(last)
         every = (str(type(start)(number)) for number in range(int(start), int(end) + 1))
-        found += [address for address in every if address not in never]
-    return found
+        usable += [address for address in every if address not in never]
+    return usable
 
 
-def _prefix(cidr: str) -> ipaddress.IPv4Network | ipaddress.IPv6Network:
+def _parse_prefix(cidr: str) -> ipaddress.IPv4Network | ipaddress.IPv6Network:
     try:
         return ipaddress.ip_network(cidr)
     except ValueError as error:
         raise errors.Invalid(f"{cidr[:80]!r} is no prefix: {error}; give one such as 10.0.0.0/24") from None
 
 
-def _address(text: str, option: str) -> Address:
+def _parse_address(text: str, option: str) -> Address:
     try:
         return ipaddress.ip_address(text)
     except ValueError:
         raise errors.Invalid(f"{option}: {text[:80]!r} is no IP address") from None
 
 
-def _inside(prefix: ipaddress.IPv4Network | ipaddress.IPv6Network, text: str, option: str) -> Address:
-    found = _address(text, option)
-    if found not in prefix:
-        raise errors.Invalid(f"{option}: {found} is not in {prefix}")
-    return found
+def _address_inside(prefix: ipaddress.IPv4Network | ipaddress.IPv6Network, text: str, option: str) -> Address:
+    address = _parse_address(text, option)
+    if address not in prefix:
+        raise errors.Invalid(f"{option}: {address} is not in {prefix}")
+    return address
 
 
-def _range(prefix: ipaddress.IPv4Network | ipaddress.IPv6Network, first: str, last: str) -> tuple[Address, Address]:
-    start, end = _inside(prefix, first, "--range"), _inside(prefix, last, "--range")
+def _parse_range(prefix: ipaddress.IPv4Network | ipaddress.IPv6Network, first: str, last: str) -> tuple[Address, Address]:
+    start, end = _address_inside(prefix, first, "--range"), _address_inside(prefix, last, "--range")
     if int(start) > int(end):
         raise errors.Invalid(f"--range: {start} comes after {end}: give START-END")
     return start, end
 
 
 def _check_apart(ranges: Sequence[tuple[Address, Address]]) -> None:
-    ordered = sorted(ranges, key=lambda each: int(each[0]))
+    ordered = sorted(ranges, key=lambda address_range: int(address_range[0]))
     for (_, end), (start, _) in itertools.pairwise(ordered):
         if int(start) <= int(end):
             raise errors.Invalid(f"--range: two ranges overlap at {start}")

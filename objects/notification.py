@@ -38,7 +38,7 @@ class EventType(enum.StrEnum):
     SERVICE_DELETE = "service.delete"
 
     @property
-    def priority(self) -> str:
+    def log_priority(self) -> str:
         """ERROR for failures, INFO for the rest."""
         return "ERROR" if self.endswith(".error") else "INFO"
 
@@ -85,8 +85,8 @@ def of_change(old: Instance | None, new: Instance, now: float) -> list[Notice]:
     """
     if new.turn:
         return []
-    told = [*_of_attempt(old, new), *_of_state(old, new)]
-    return [Notice(event_type=event, subject=new.uuid, key=f"{new.version}", at=now, facts=facts) for event, facts in told]
+    notices = [*_of_attempt(old, new), *_of_state(old, new)]
+    return [Notice(event_type=event, subject=new.uuid, key=f"{new.version}", at=now, facts=facts) for event, facts in notices]
 
 
 Told = Iterator[tuple[EventType, Facts]]
@@ -100,11 +100,11 @@ def _of_attempt(old: Instance | None, new: Instance) -> Told:
     if len(new.history) > len(old.history):
         failure = new.history[-1].failure
         if not began:
-            yield EventType.CREATE_START, _facts(old, old)
-        yield EventType.CREATE_ERROR, _facts(old, old, failure.error, failure.message)
+            yield EventType.CREATE_START, _facts_of(old, old)
+        yield EventType.CREATE_ERROR, _facts_of(old, old, failure.error, failure.message)
     elif began and new.state not in (State.BUILDING, State.ACTIVE):
         why = new.rolled_back or "The server was deleted while it was built."
-        yield EventType.CREATE_ERROR, _facts(old, old, "BuildAborted", why)
+        yield EventType.CREATE_ERROR, _facts_of(old, old, "BuildAborted", why)
 
 
 def _of_state(old: Instance | None, new: Instance) -> Told:
@@ -115,7 +115,7 @@ def _of_state(old: Instance | None, new: Instance) -> Told:
     was = old.state if old is not None else None
     undone = old is not None and old.rolled_back is not None
     begun = was is State.DELETING and not undone
-    facts = _facts(new, old)
+    facts = _facts_of(new, old)
     if new.state is State.BUILDING and was is not State.BUILDING:
         yield EventType.CREATE_START, facts
     elif new.state is State.ACTIVE and was is not State.ACTIVE:
@@ -123,7 +123,7 @@ def _of_state(old: Instance | None, new: Instance) -> Told:
             yield EventType.CREATE_START, facts
         yield EventType.CREATE_END, facts
     elif new.state is State.ERROR and was is not State.ERROR and new.host is not None:  # of_burial sends that of cell0
-        yield EventType.BUILD_ERROR, _facts(new, old, "BuildFailed", new.fault)
+        yield EventType.BUILD_ERROR, _facts_of(new, old, "BuildFailed", new.fault)
     elif _is_deleted(new) and was is not State.DELETED:
         if not begun:
             yield EventType.DELETE_START, facts
@@ -135,16 +135,22 @@ def _is_deleted(new: Instance) -> bool:
     return new.state in (State.DELETING, State.DELETED) and new.rolled_back is None and new.power is not Power.HELD
 
 
-def of_decision(made: Decision) -> list[Notice]:
+def of_decision(decision: Decision) -> list[Notice]:
     """Both notices of a scheduler call, sent when its decision is written."""
-    uuids = tuple(choice.instance_uuid for choice in made.choices)
-    end = EventType.SELECT_ERROR if made.refused else EventType.SELECT_END
-    failed = Facts(error="NoValidHost", message=made.message) if made.refused else Facts()
+    uuids = tuple(choice.instance_uuid for choice in decision.choices)
+    end = EventType.SELECT_ERROR if decision.is_refused else EventType.SELECT_END
+    failed = Facts(error="NoValidHost", message=decision.message) if decision.is_refused else Facts()
     over = Facts(instance_uuids=uuids, error=failed.error, message=failed.message)
-    began = made.at - made.elapsed_ms / 1000
+    began = decision.at - decision.elapsed_ms / 1000
     return [
-        Notice(event_type=EventType.SELECT_START, subject=made.batch_id, key=made.id, at=began, facts=Facts(instance_uuids=uuids)),
-        Notice(event_type=end, subject=made.batch_id, key=made.id, at=made.at, facts=over),
+        Notice(
+            event_type=EventType.SELECT_START,
+            subject=decision.batch_id,
+            key=decision.id,
+            at=began,
+            facts=Facts(instance_uuids=uuids),
+        ),
+        Notice(event_type=end, subject=decision.batch_id, key=decision.id, at=decision.at, facts=over),
     ]
 
 
@@ -186,8 +192,8 @@ def of_service(event: EventType, service: Service, now: float) -> Notice:
     return Notice(event_type=event, subject=service.host, key=f"{service.uuid} {now}", at=now, facts=Facts(service=service))
 
 
-def of_decisions(made: Iterable[Decision]) -> list[Notice]:
-    return [notice for decision in made for notice in of_decision(decision)]
+def of_decisions(decisions: Iterable[Decision]) -> list[Notice]:
+    return [notice for decision in decisions for notice in of_decision(decision)]
 
 
 def of_changes(changes: Sequence[tuple[Instance | None, Instance]], now: float) -> list[Notice]:
@@ -197,7 +203,7 @@ def of_changes(changes: Sequence[tuple[Instance | None, Instance]], now: float) 
 _SHOWN = {State.ACTIVE: "active", State.ERROR: "error", State.DELETED: "deleted", State.DELETING: "active"}
 
 
-def _facts(row: Instance, old: Instance | None, error: str | None = None, message: str | None = None) -> Facts:
+def _facts_of(row: Instance, old: Instance | None, error: str | None = None, message: str | None = None) -> Facts:
     return Facts(
         state=_SHOWN.get(row.state, "building"),
         old_state=_SHOWN.get(old.state, "building") if old is not None else None,

@@ -43,33 +43,33 @@ def class_names(node: int) -> tuple[str, str]:
 
 def node_of_class(name: str) -> int | None:
     """The number of the node that a resource class belongs to; None for any other class."""
-    found = _CLASS.fullmatch(name)
-    return int(found[1]) if found is not None else None
+    match = _CLASS.fullmatch(name)
+    return int(match[1]) if match is not None else None
 
 
-def share(amount: int, nodes: int) -> int:
+def share_per_node(amount: int, nodes: int) -> int:
     """What a server takes of each of so many nodes."""
     return -(-amount // nodes)
 
 
-def taken(nodes: Sequence[int], vcpus: int, memory_mb: int) -> dict[str, int]:
+def taken_by_class(nodes: Sequence[int], vcpus: int, memory_mb: int) -> dict[str, int]:
     """What a server that is tied to these nodes takes of them, by class."""
     amounts: dict[str, int] = {}
     if not nodes:
         return amounts
-    own = share(vcpus, len(nodes)), share(memory_mb, len(nodes))
+    node_shares = share_per_node(vcpus, len(nodes)), share_per_node(memory_mb, len(nodes))
     for node in nodes:
         of_vcpus, of_memory = class_names(node)
-        amounts[of_vcpus], amounts[of_memory] = own
+        amounts[of_vcpus], amounts[of_memory] = node_shares
     return amounts
 
 
-def without(resources: Mapping[str, int]) -> dict[str, int]:
+def without_nodes(resources: Mapping[str, int]) -> dict[str, int]:
     """The amounts that belong to no node."""
     return {name: amount for name, amount in resources.items() if node_of_class(name) is None}
 
 
-def offered(nodes: Sequence[HostNumaNode], vcpus: float, memory_mb: float) -> dict[str, int]:
+def offered_by_class(nodes: Sequence[HostNumaNode], vcpus: float, memory_mb: float) -> dict[str, int]:
     """The capacity of each node, by class: its part of the host's ``vcpus`` and MiB, rounded down.
 
     These are without what is reserved, with allocation ratios.
@@ -82,7 +82,7 @@ def offered(nodes: Sequence[HostNumaNode], vcpus: float, memory_mb: float) -> di
     return amounts
 
 
-def asked(extra_specs: Mapping[str, str], image_properties: Mapping[str, str], vcpus: int, memory_mb: int) -> int:
+def requested_nodes(extra_specs: Mapping[str, str], image_properties: Mapping[str, str], vcpus: int, memory_mb: int) -> int:
     """The number of nodes that a server of this size is divided over: 1 unless its flavor or image says otherwise.
 
     0: it cannot be divided into equal parts, or asks for unequal ones.

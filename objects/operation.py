@@ -45,7 +45,7 @@ class OperationKind(enum.StrEnum):
     SOFT_DELETE = "soft-delete"  # it is off until its user restores it, or a conductor reclaims it
 
     @property
-    def moves(self) -> bool:
+    def is_move(self) -> bool:
         """Whether it boots another body. The others begin with a task for the server's host."""
         return self in _MOVES
 
@@ -60,12 +60,12 @@ class OperationKind(enum.StrEnum):
         return self.makes_image or self in (OperationKind.RESCUE, OperationKind.CHANGE_PASSWORD, OperationKind.CRASH_DUMP)
 
     @property
-    def connects(self) -> bool:
+    def changes_interfaces(self) -> bool:
         """Whether it changes the network interfaces of the server."""
         return self in (OperationKind.ATTACH_INTERFACE, OperationKind.DETACH_INTERFACE)
 
     @property
-    def holds(self) -> bool:
+    def holds_source(self) -> bool:
         """Whether it is a move whose source must be off before the twin may run."""
         return self in (OperationKind.MIGRATE, OperationKind.RESIZE, OperationKind.EVACUATE)
 
@@ -173,17 +173,17 @@ class Operation(Object, frozen=True, kw_only=True):
     unreadable: str = ""
 
     @property
-    def settles(self) -> bool:
+    def settles_interfaces(self) -> bool:
         """Whether *starting* gives the source the interfaces that it is to have, and ends once the cell has told how that ended."""
-        return self.kind.connects or self.args.mends
+        return self.kind.changes_interfaces or self.args.mends
 
     @property
     def waits_for_host(self) -> bool:
         """Whether only the source's host can take it further. An evacuation ends it, because that host is called dead."""
-        return self.state is OperationState.TASK or (self.state is OperationState.STARTING and self.settles)
+        return self.state is OperationState.TASK or (self.state is OperationState.STARTING and self.settles_interfaces)
 
     @property
-    def waits(self) -> bool:
+    def waits_for_user(self) -> bool:
         """Whether its user decides about the server once it has moved."""
         return self.kind is OperationKind.RESIZE or (self.kind is OperationKind.MIGRATE and self.args.verify)
 
@@ -195,7 +195,7 @@ class Initiator(Object, frozen=True, kw_only=True):
     user_id: str | None = None
 
     @classmethod
-    def of(cls, operation: Operation) -> Initiator:
+    def of_operation(cls, operation: Operation) -> Initiator:
         """Who asked for the operation."""
         return cls(request_id=operation.request_id, user_id=operation.user_id)
 
@@ -303,7 +303,7 @@ WITHOUT_HOST = frozenset(
 """Operations that go on, or end, without the agent of the server's host."""
 
 
-def allows(kind: OperationKind, power: Power, *, hard: bool = False, failed: bool = False) -> bool:
+def allows_operation(kind: OperationKind, power: Power, *, hard: bool = False, failed: bool = False) -> bool:
     """Whether the operation is accepted for a server with this power. ``failed``: its latest task has failed."""
     if kind is OperationKind.REBOOT and hard:
         return power not in (Power.HELD, Power.RESCUED)

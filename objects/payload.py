@@ -15,7 +15,7 @@ from objects.compute_node import Service
 from objects.flavor import Flavor
 from objects.notification import EventType, Facts, Notice
 from objects.spec import RequestSpec
-from objects.utc import utc
+from objects.utc import to_utc
 
 Document = dict[str, Any]
 
@@ -40,25 +40,25 @@ class Subject(Object, frozen=True, kw_only=True):
     server_uuid: str | None = None
 
 
-def message(notice: Notice, subject: Subject, publisher: str) -> Document:
+def make_message(notice: Notice, subject: Subject, publisher: str) -> Document:
     """The whole message. ``publisher``: the host of the sender, used unless an agent or a service is the publisher."""
     return {
         "message_id": notice.message_id,
-        "publisher_id": _publisher(notice, publisher),
+        "publisher_id": _publisher_id(notice, publisher),
         "event_type": str(notice.event_type),
-        "priority": notice.event_type.priority,
-        "timestamp": utc(notice.at).strftime("%Y-%m-%d %H:%M:%S.%f"),
-        "payload": _payload(notice, subject),
+        "priority": notice.event_type.log_priority,
+        "timestamp": to_utc(notice.at).strftime("%Y-%m-%d %H:%M:%S.%f"),
+        "payload": _make_payload(notice, subject),
     }
 
 
-def context(subject: Subject) -> Document:
+def make_context(subject: Subject) -> Document:
     """The request and the project of the subject."""
     request_id = subject.spec.request_id if subject.spec is not None else None
     return {"request_id": request_id, "project_id": subject.project_id, "user_id": subject.user_id}
 
 
-def _publisher(notice: Notice, publisher: str) -> str:
+def _publisher_id(notice: Notice, publisher: str) -> str:
     event, facts = notice.event_type, notice.facts
     if event.startswith("instance.create.") and facts.host:
         return f"superconductor-compute:{facts.host}"
@@ -69,24 +69,24 @@ def _publisher(notice: Notice, publisher: str) -> str:
     return f"superconductor-conductor:{publisher}"
 
 
-def _payload(notice: Notice, subject: Subject) -> Document:
+def _make_payload(notice: Notice, subject: Subject) -> Document:
     event, facts = notice.event_type, notice.facts
     if facts.service is not None:
-        return _object("ServiceStatusPayload", _service(facts.service))
+        return _wrap_object("ServiceStatusPayload", _service_payload(facts.service))
     if event.startswith("scheduler."):
         if subject.server_uuid is not None:
             facts = msgspec.structs.replace(facts, instance_uuids=(subject.server_uuid,))
-        return _object("RequestSpecPayload", _request(subject.spec, facts))
+        return _wrap_object("RequestSpecPayload", _request_payload(subject.spec, facts))
     if event is EventType.BUILD_ERROR:
-        data = {"instance_uuid": notice.subject, "state": facts.state, "request_spec": None, "reason": _fault(facts)}
+        data = {"instance_uuid": notice.subject, "state": facts.state, "request_spec": None, "reason": _fault_payload(facts)}
         if subject.spec is not None:
-            data["request_spec"] = _object("RequestSpecPayload", _request(subject.spec, Facts()))
-        return _object("ComputeTaskPayload", data)
+            data["request_spec"] = _wrap_object("RequestSpecPayload", _request_payload(subject.spec, Facts()))
+        return _wrap_object("ComputeTaskPayload", data)
     kinds = {"create": "InstanceCreatePayload", "update": "InstanceUpdatePayload"}
-    return _object(kinds.get(event.split(".")[1], "InstanceActionPayload"), _instance(notice, subject))
+    return _wrap_object(kinds.get(event.split(".")[1], "InstanceActionPayload"), _instance_payload(notice, subject))
 
 
-def _instance(notice: Notice, subject: Subject) -> Document:
+def _instance_payload(notice: Notice, subject: Subject) -> Document:
     facts, spec = notice.facts, subject.spec
     data: Document = {
         "uuid": notice.subject,
@@ -101,23 +101,23 @@ def _instance(notice: Notice, subject: Subject) -> Document:
         "node": facts.node,
         "availability_zone": facts.availability_zone,
         "attempt": facts.attempt,
-        "created_at": _time(subject.created_at),
-        "launched_at": _time(facts.launched_at),
-        "terminated_at": _time(facts.terminated_at),
-        "deleted_at": _time(facts.terminated_at),
+        "created_at": _format_time(subject.created_at),
+        "launched_at": _format_time(facts.launched_at),
+        "terminated_at": _format_time(facts.terminated_at),
+        "deleted_at": _format_time(facts.terminated_at),
         "image_uuid": spec.image.id if spec is not None and spec.image is not None else None,
-        "flavor": _object("FlavorPayload", _flavor(spec.flavor)) if spec is not None else None,
-        "fault": _fault(facts),
+        "flavor": _wrap_object("FlavorPayload", _flavor_payload(spec.flavor)) if spec is not None else None,
+        "fault": _fault_payload(facts),
     }
     if notice.event_type is EventType.UPDATE:
         states = {"old_state": facts.old_state, "state": facts.state}
-        data["state_update"] = _object("InstanceStateUpdatePayload", states)
+        data["state_update"] = _wrap_object("InstanceStateUpdatePayload", states)
     return data
 
 
-def _request(spec: RequestSpec | None, facts: Facts) -> Document:
+def _request_payload(spec: RequestSpec | None, facts: Facts) -> Document:
     if spec is None:
-        return {"instance_uuids": list(facts.instance_uuids), "reason": _fault(facts)}
+        return {"instance_uuids": list(facts.instance_uuids), "reason": _fault_payload(facts)}
     return {
         "instance_uuids": list(facts.instance_uuids),
         "num_instances": spec.num_instances,
@@ -125,14 +125,14 @@ def _request(spec: RequestSpec | None, facts: Facts) -> Document:
         "user_id": spec.user_id,
         "request_id": spec.request_id,
         "availability_zone": spec.availability_zone,
-        "flavor": _object("FlavorPayload", _flavor(spec.flavor)),
+        "flavor": _wrap_object("FlavorPayload", _flavor_payload(spec.flavor)),
         "image_uuid": spec.image.id if spec.image is not None else None,
         "instance_group": spec.group.uuid if spec.group is not None else None,
-        "reason": _fault(facts),
+        "reason": _fault_payload(facts),
     }
 
 
-def _flavor(flavor: Flavor) -> Document:
+def _flavor_payload(flavor: Flavor) -> Document:
     return {
         "flavorid": flavor.flavor_id,
         "name": flavor.name,
@@ -145,13 +145,13 @@ def _flavor(flavor: Flavor) -> Document:
     }
 
 
-def _service(service: Service) -> Document:
+def _service_payload(service: Service) -> Document:
     return {
         "uuid": service.uuid,
         "host": service.host,
         "binary": service.binary,
         "report_count": service.report_count,
-        "last_seen_up": _time(service.last_seen),
+        "last_seen_up": _format_time(service.last_seen),
         "disabled": service.disabled,
         "disabled_reason": service.disabled_reason,
         "forced_down": service.forced_down,
@@ -159,13 +159,13 @@ def _service(service: Service) -> Document:
     }
 
 
-def _fault(facts: Facts) -> Document | None:
+def _fault_payload(facts: Facts) -> Document | None:
     if facts.error is None:
         return None
-    return _object("ExceptionPayload", {"exception": facts.error, "exception_message": facts.message})
+    return _wrap_object("ExceptionPayload", {"exception": facts.error, "exception_message": facts.message})
 
 
-def _object(name: str, data: Document) -> Document:
+def _wrap_object(name: str, data: Document) -> Document:
     """Wrap data as Nova does, so that readers of its versioned notifications can read these too."""
     return {
         "nova_object.name": name,
@@ -175,5 +175,5 @@ def _object(name: str, data: Document) -> Document:
     }
 
 
-def _time(at: float | None) -> str | None:
-    return None if at is None else utc(at).strftime("%Y-%m-%dT%H:%M:%SZ")
+def _format_time(at: float | None) -> str | None:
+    return None if at is None else to_utc(at).strftime("%Y-%m-%dT%H:%M:%SZ")

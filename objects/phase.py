@@ -82,7 +82,7 @@ def _phase_in(operation: Operation) -> ServerPhase:
         return ServerPhase.HARD_REBOOTING if operation.args.hard else ServerPhase.REBOOTING
     if operation.kind is OperationKind.CHANGE_PASSWORD:
         return ServerPhase.CHANGING_PASSWORD
-    return ServerPhase.RESIZING if operation.kind.moves else OF_POWER[operation.power_before]
+    return ServerPhase.RESIZING if operation.kind.is_move else OF_POWER[operation.power_before]
 
 
 _OTHERS = {

@@ -16,7 +16,7 @@ class FixedAddress(Object, frozen=True, kw_only=True):
     dns: tuple[str, ...] = ()
 
     @property
-    def version(self) -> int:
+    def ip_version(self) -> int:
         """4 or 6."""
         return ipaddress.ip_address(self.address).version
 

@@ -62,54 +62,56 @@ class Combination:
 Condition = Comparison | Combination
 
 
-def parse(given: str) -> Condition:
+def parse_query(query_text: str) -> Condition:
     """Raises Invalid for an invalid condition; the message begins with ``query:``."""
     try:
-        return _condition(json.loads(given), NESTING_LIMIT)
+        return _parse_condition(json.loads(query_text), NESTING_LIMIT)
     except (ValueError, RecursionError):  # RecursionError: nested too deeply to be parsed or quoted
-        raise _invalid(f"{given[:80]!r} is not JSON") from None
+        raise _invalid_query(f"{query_text[:80]!r} is not JSON") from None
 
 
-def _condition(given: Any, depth: int) -> Condition:
-    if not isinstance(given, list) or not given or not isinstance(given[0], str):
-        raise _invalid(f"{_shown(given)} is not a list that begins with an operator")
-    operator, *rest = given
+def _parse_condition(parts: Any, depth: int) -> Condition:
+    if not isinstance(parts, list) or not parts or not isinstance(parts[0], str):
+        raise _invalid_query(f"{_excerpt_of(parts)} is not a list that begins with an operator")
+    operator, *rest = parts
     if not depth:
-        raise _invalid(f"is nested more than {NESTING_LIMIT} deep")
+        raise _invalid_query(f"is nested more than {NESTING_LIMIT} deep")
     if operator in ("and", "or", "not"):
         if not rest or (operator == "not" and len(rest) > 1):
-            raise _invalid(f"{operator!r} takes {'one condition' if operator == 'not' else 'conditions'}, in {_shown(given)}")
-        return Combination(operator, tuple(_condition(each, depth - 1) for each in rest))
+            raise _invalid_query(
+                f"{operator!r} takes {'one condition' if operator == 'not' else 'conditions'}, in {_excerpt_of(parts)}"
+            )
+        return Combination(operator, tuple(_parse_condition(operand, depth - 1) for operand in rest))
     if operator in COMPARISONS:
         if len(rest) < 2:
-            raise _invalid(f"{operator!r} takes two operands or more, in {_shown(given)}")
-        return Comparison(operator, tuple(_operand(each) for each in rest))
-    raise _invalid(f"there is no operator {operator[:80]!r}; choose from {', '.join((*COMPARISONS, 'and', 'or', 'not'))}")
+            raise _invalid_query(f"{operator!r} takes two operands or more, in {_excerpt_of(parts)}")
+        return Comparison(operator, tuple(_parse_operand(operand) for operand in rest))
+    raise _invalid_query(f"there is no operator {operator[:80]!r}; choose from {', '.join((*COMPARISONS, 'and', 'or', 'not'))}")
 
 
-def _operand(given: Any) -> Operand:
-    if isinstance(given, bool) or not isinstance(given, (str, int, float)):
-        raise _invalid(f"{_shown(given)} is neither a number nor a text")
-    if not isinstance(given, str):
+def _parse_operand(operand: Any) -> Operand:
+    if isinstance(operand, bool) or not isinstance(operand, (str, int, float)):
+        raise _invalid_query(f"{_excerpt_of(operand)} is neither a number nor a text")
+    if not isinstance(operand, str):
         try:
-            return float(given)
+            return float(operand)
         except OverflowError:
-            raise _invalid(f"{_shown(given)} is too large a number") from None
-    if not text.is_safe(given):
-        raise _invalid(f"{_shown(given)} has a control character")
-    if not given.startswith("$"):
-        return given
-    name = given[1:]
+            raise _invalid_query(f"{_excerpt_of(operand)} is too large a number") from None
+    if not text.is_safe(operand):
+        raise _invalid_query(f"{_excerpt_of(operand)} has a control character")
+    if not operand.startswith("$"):
+        return operand
+    name = operand[1:]
     if name.startswith(REPORTED) and name != REPORTED:
         return Attribute(name.removeprefix(REPORTED), reported=True)
     if name not in (*NUMBERS, *TEXTS):
-        raise _invalid(f"there is no {given[:80]!r}; choose from {', '.join(f'${known}' for known in (*NUMBERS, *TEXTS))}")
+        raise _invalid_query(f"there is no {operand[:80]!r}; choose from {', '.join(f'${known}' for known in (*NUMBERS, *TEXTS))}")
     return Attribute(name)
 
 
-def _shown(given: Any) -> str:
-    return json.dumps(given)[:80]
+def _excerpt_of(value: Any) -> str:
+    return json.dumps(value)[:80]
 
 
-def _invalid(reason: str) -> errors.Invalid:
+def _invalid_query(reason: str) -> errors.Invalid:
     return errors.Invalid(f"query: {reason}")

@@ -21,29 +21,29 @@ class QuotaUsage(Object, frozen=True, kw_only=True):
     ram: int = 0
 
     @classmethod
-    def of(cls, flavor: Flavor, count: int = 1) -> QuotaUsage:
+    def of_flavor(cls, flavor: Flavor, count: int = 1) -> QuotaUsage:
         """The usage of ``count`` servers of this flavor."""
         return cls(instances=count, cores=count * flavor.vcpus, ram=count * flavor.memory_mb)
 
     @classmethod
-    def total(cls, some: Iterable[QuotaUsage]) -> QuotaUsage:
+    def sum_of(cls, usages: Iterable[QuotaUsage]) -> QuotaUsage:
         """The sum."""
-        each = list(some)
-        return cls(**{name: sum(getattr(usage, name) for usage in each) for name in RESOURCES})
+        listed_usages = list(usages)
+        return cls(**{name: sum(getattr(usage, name) for usage in listed_usages) for name in RESOURCES})
 
 
 Shares = Mapping[str, QuotaUsage]
 """A project's usage, or a change of it, by user."""
 
 
-def shares(some: Iterable[tuple[str, str, QuotaUsage]]) -> dict[str, Shares]:
+def sum_shares(charged: Iterable[tuple[str, str, QuotaUsage]]) -> dict[str, Shares]:
     """Sum usages of (project, user): the shares of each project, by project in the order of their ids."""
-    found: dict[str, dict[str, list[QuotaUsage]]] = {}
-    for project_id, user_id, usage in some:
-        found.setdefault(project_id, {}).setdefault(user_id, []).append(usage)
+    usages_by_project: dict[str, dict[str, list[QuotaUsage]]] = {}
+    for project_id, user_id, usage in charged:
+        usages_by_project.setdefault(project_id, {}).setdefault(user_id, []).append(usage)
     return {
-        project_id: {user_id: QuotaUsage.total(usages) for user_id, usages in sorted(users.items())}
-        for project_id, users in sorted(found.items())
+        project_id: {user_id: QuotaUsage.sum_of(usages) for user_id, usages in sorted(users.items())}
+        for project_id, users in sorted(usages_by_project.items())
     }
 
 
@@ -72,7 +72,7 @@ class OwnLimits(Object, frozen=True, kw_only=True):
     cores: int | None = None
     ram: int | None = None
 
-    def over(self, defaults: QuotaLimits) -> QuotaLimits:
+    def over_defaults(self, defaults: QuotaLimits) -> QuotaLimits:
         """The limits in force."""
         values = {name: getattr(self, name) for name in RESOURCES}
         return QuotaLimits(**{name: getattr(defaults, name) if value is None else value for name, value in values.items()})
@@ -118,49 +118,51 @@ class Admission(Object, frozen=True, kw_only=True):
 ANY = Admission()
 
 
-def admit(quota: Quota, flavor: Flavor, wanted: int, admission: Admission, user: UserQuota | None = None) -> int:
-    """How many of ``wanted`` servers of this flavor the project may add: at least ``at_least``.
+def admit_servers(quota: Quota, flavor: Flavor, count: int, admission: Admission, user: UserQuota | None = None) -> int:
+    """How many of ``count`` servers of this flavor the project may add: at least ``at_least``.
 
     ``user``: the quota of their user, if it has limits of its own; these apply beside the project's.
     Raises errors.OverQuota, with the Compute API's message, if there is no room for these.
     """
-    least = wanted if admission.at_least is None else admission.at_least
-    fitting, exceeded = _fitting(quota.own.over(admission.limits), quota.used, flavor, wanted)
+    least = count if admission.at_least is None else admission.at_least
+    fitting, exceeded = _count_fitting(quota.own.over_defaults(admission.limits), quota.used, flavor, count)
     if fitting < least:
-        raise errors.OverQuota(_refusal(exceeded, wanted, least))
+        raise errors.OverQuota(_refusal_text(exceeded, count, least))
     if user is None:
         return fitting
-    of_user, exceeded = _fitting(user.own.over(QuotaLimits()), user.used, flavor, wanted)
+    of_user, exceeded = _count_fitting(user.own.over_defaults(QuotaLimits()), user.used, flavor, count)
     if of_user < least:
-        raise errors.OverQuota(_refusal(exceeded, wanted, least) + OF_USER)
+        raise errors.OverQuota(_refusal_text(exceeded, count, least) + OF_USER)
     return min(fitting, of_user)
 
 
-def _fitting(limits: QuotaLimits, before: QuotaUsage, flavor: Flavor, wanted: int) -> tuple[int, list[tuple[str, int, int, int]]]:
-    """How many of these servers are within the limits, and what all of them would exceed, for ``_refusal``."""
-    one, exceeded = QuotaUsage.of(flavor), _exceeded(limits, before, QuotaUsage.of(flavor, wanted))
-    return min([wanted, *((limit - used) // getattr(one, name) for name, _, used, limit in exceeded)]), exceeded
+def _count_fitting(
+    limits: QuotaLimits, before: QuotaUsage, flavor: Flavor, count: int
+) -> tuple[int, list[tuple[str, int, int, int]]]:
+    """How many of these servers are within the limits, and what all of them would exceed, for ``_refusal_text``."""
+    one, exceeded = QuotaUsage.of_flavor(flavor), _list_exceeded(limits, before, QuotaUsage.of_flavor(flavor, count))
+    return min([count, *((limit - used) // getattr(one, name) for name, _, used, limit in exceeded)]), exceeded
 
 
 def refuse_growth(quota: Quota, more: QuotaUsage, defaults: QuotaLimits) -> None:
     """Raise errors.OverQuota if the project has no room for servers that grow by this much."""
-    if exceeded := _exceeded(quota.own.over(defaults), quota.used, more):
-        raise errors.OverQuota(_refusal(exceeded, 1, 1))
+    if exceeded := _list_exceeded(quota.own.over_defaults(defaults), quota.used, more):
+        raise errors.OverQuota(_refusal_text(exceeded, 1, 1))
 
 
 def refuse_user_growth(user: UserQuota, more: QuotaUsage) -> None:
     """Raise errors.OverQuota if the user's own limits have no room for its servers to grow by this much."""
-    if exceeded := _exceeded(user.own.over(QuotaLimits()), user.used, more):
-        raise errors.OverQuota(_refusal(exceeded, 1, 1) + OF_USER)
+    if exceeded := _list_exceeded(user.own.over_defaults(QuotaLimits()), user.used, more):
+        raise errors.OverQuota(_refusal_text(exceeded, 1, 1) + OF_USER)
 
 
-def _exceeded(limits: QuotaLimits, before: QuotaUsage, more: QuotaUsage) -> list[tuple[str, int, int, int]]:
-    found = []
+def _list_exceeded(limits: QuotaLimits, before: QuotaUsage, more: QuotaUsage) -> list[tuple[str, int, int, int]]:
+    exceeded = []
     for name in sorted(RESOURCES):
-        limit, used, asked = getattr(limits, name), getattr(before, name), getattr(more, name)
-        if limit != UNLIMITED and asked and used + asked > limit:
-            found.append((name, asked, used, limit))
-    return found
+        limit, used, added = getattr(limits, name), getattr(before, name), getattr(more, name)
+        if limit != UNLIMITED and added and used + added > limit:
+            exceeded.append((name, added, used, limit))
+    return exceeded
 
 
 OF_USER = " of this user"
@@ -176,15 +178,15 @@ def check_limit(name: str, limit: int, least: int, most: int = UNLIMITED) -> Non
         raise errors.Invalid(f"Quota limit {limit} for {name} must be less than or equal to {most}.")
 
 
-def lower(one: int, other: int) -> int:
+def lower_limit(one: int, other: int) -> int:
     """The limit in force where two limits apply."""
     return max(one, other) if UNLIMITED in (one, other) else min(one, other)
 
 
-def _refusal(exceeded: list[tuple[str, int, int, int]], wanted: int, least: int) -> str:
-    number = {"instances": str(wanted) if wanted == least else f"{least}-{wanted}"}
+def _refusal_text(exceeded: list[tuple[str, int, int, int]], count: int, least: int) -> str:
+    number = {"instances": str(count) if count == least else f"{least}-{count}"}
     names = ", ".join(name for name, *_ in exceeded)
-    requested = ", ".join(number.get(name, str(asked)) for name, asked, _, _ in exceeded)
+    requested = ", ".join(number.get(name, str(added)) for name, added, _, _ in exceeded)
     used = ", ".join(str(used) for _, _, used, _ in exceeded)
     allowed = ", ".join(str(limit) for *_, limit in exceeded)
     return f"Quota exceeded for {names}: Requested {requested}, but already used {used} of {allowed} {names}"

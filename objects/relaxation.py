@@ -30,8 +30,8 @@ class Relaxation(Object, frozen=True, kw_only=True):
 
     ``name``: the hint, extra spec, image property or policy; for an amount, the extra spec that asks for it, if any. ``less``: by
     how many servers, or by how many vCPUs, MiB or GiB per server, to reduce the request; one less is not enough. ``places``:
-    availability zones or cells, each of which could take all of it; empty if only several together could. ``share``: the share of
-    the request that is given up, 0 to 1; 1 is a whole condition.
+    availability zones or cells, each of which could take all of it; empty if only several together could. ``total_share``: the
+    share of the request that is given up, 0 to 1; 1 is a whole condition.
     """
 
     asked: Asked
@@ -50,10 +50,10 @@ class Relaxation(Object, frozen=True, kw_only=True):
         """The same without amounts, which reveal how full the hosts are."""
         if self.asked in _AMOUNTS:
             return f"with a flavor that asks for less of {self.name}" if self.name else _AMOUNTS[self.asked]
-        return self.words
+        return self.as_text
 
     @property
-    def words(self) -> str:
+    def as_text(self) -> str:
         """Text that follows "It would have fitted". Names no host; names cells only if it is not for tenants."""
         if self.asked in _CONDITIONS:
             return _CONDITIONS[self.asked].format(self.name)
@@ -63,11 +63,11 @@ class Relaxation(Object, frozen=True, kw_only=True):
         if self.asked is Asked.CELL:
             return f"in cell {places}, closed to it" if places else "in several cells, closed to it"
         if self.asked is Asked.SERVERS:
-            return f"with {_counted(self.less, 'server')} fewer"
+            return f"with {_count_of(self.less, 'server')} fewer"
         if self.name:
             return f"with a flavor that asks for {self.less} less of {self.name}"
         if self.asked is Asked.VCPUS:
-            return f"with a flavor of {_counted(self.less, 'vCPU')} less"
+            return f"with a flavor of {_count_of(self.less, 'vCPU')} less"
         return f"with a flavor of {self.less} {'MiB less memory' if self.asked is Asked.MEMORY else 'GiB less disk'}"
 
 
@@ -78,7 +78,7 @@ class RelaxationPair(Object, frozen=True, kw_only=True):
     second: Relaxation
 
     @property
-    def share(self) -> float:
+    def total_share(self) -> float:
         """What both give up, 0 to 2: the size of the pair."""
         return self.first.share + self.second.share
 
@@ -87,14 +87,14 @@ class RelaxationPair(Object, frozen=True, kw_only=True):
         return self.first.is_for_tenants and self.second.is_for_tenants
 
     @property
-    def words(self) -> str:
+    def as_text(self) -> str:
         """Text that follows "It would have fitted"."""
-        return _joined(self.first.words, self.second.words)
+        return _join_texts(self.first.as_text, self.second.as_text)
 
     @property
     def plain_words(self) -> str:
         """The same without amounts."""
-        return _joined(self.first.plain_words, self.second.plain_words)
+        return _join_texts(self.first.plain_words, self.second.plain_words)
 
 
 _AMOUNTS = {
@@ -117,12 +117,12 @@ _CONDITIONS = {
 _FLAVOR = "with a flavor of "
 
 
-def _joined(first: str, second: str) -> str:
+def _join_texts(first: str, second: str) -> str:
     """Two amounts are of one flavor."""
     if first.startswith(_FLAVOR) and second.startswith(_FLAVOR):
         second = second.removeprefix(_FLAVOR)
     return f"{first} and {second}"
 
 
-def _counted(number: int, noun: str) -> str:
+def _count_of(number: int, noun: str) -> str:
     return f"{number} {noun}{'' if number == 1 else 's'}"

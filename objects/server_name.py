@@ -33,6 +33,6 @@ def is_same(one: str, other: str) -> bool:
     return one.casefold() == other.casefold()
 
 
-def taken(name: str) -> errors.Conflict:
+def name_conflict(name: str) -> errors.Conflict:
     """The refusal of a name that another server has."""
     return errors.Conflict(f"Instance {name} already exists.")

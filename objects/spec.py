@@ -95,16 +95,16 @@ class BootSecrets(Object, frozen=True, kw_only=True):
     def __repr__(self) -> str:
         return "BootSecrets(...)"
 
-    def mask(self, text: str) -> str:
+    def mask_text(self, text: str) -> str:
         """``text`` without these secrets: for a hypervisor's error messages."""
         texts = [self.user_data, *(file.contents for file in self.files)]
-        for secret in (*texts, *map(_decoded, texts), self.admin_pass):
+        for secret in (*texts, *map(_decode_base64, texts), self.admin_pass):
             if secret:
                 text = text.replace(secret, "***")
         return text
 
 
-def _decoded(text: str | None) -> str:
+def _decode_base64(text: str | None) -> str:
     try:
         return base64.b64decode(text or "").decode()
     except (binascii.Error, UnicodeDecodeError):
@@ -172,16 +172,16 @@ class RequestSpec(Message, frozen=True, kw_only=True):
         return self.flavor.disk_gb + of_image
 
     @property
-    def takes(self) -> Amounts:
+    def taken_amounts(self) -> Amounts:
         """The resources that each instance takes: its size and the ``resources:CLASS`` of its flavor's extra specs."""
         flavor = self.flavor
-        return Amounts.of(flavor.vcpus, flavor.memory_mb, self.disk_gb, extra_specs.resources(flavor.extra_specs))
+        return Amounts.of_size(flavor.vcpus, flavor.memory_mb, self.disk_gb, extra_specs.resource_amounts(flavor.extra_specs))
 
     @property
     def numa_nodes(self) -> int:
         """The number of NUMA nodes that each instance is divided over; 0: it cannot be divided as it asks."""
-        takes, properties = self.takes, self.image.properties if self.image is not None else {}
-        return numa.asked(self.flavor.extra_specs, properties, takes.vcpus, takes.memory_mb)
+        takes, properties = self.taken_amounts, self.image.properties if self.image is not None else {}
+        return numa.requested_nodes(self.flavor.extra_specs, properties, takes.vcpus, takes.memory_mb)
 
     def with_image(self, image: Image) -> RequestSpec:
         return msgspec.structs.replace(self, image=image)
@@ -189,15 +189,15 @@ class RequestSpec(Message, frozen=True, kw_only=True):
     @property
     def fault_domain(self) -> str | None:
         """The fault domain of its group; None if it is in no group, or in no domain of it."""
-        given = self.scheduler_hints.get(hints.FAULT_DOMAIN, ()) if self.group is not None else ()
-        return given[0] if given else None
+        domains = self.scheduler_hints.get(hints.FAULT_DOMAIN, ()) if self.group is not None else ()
+        return domains[0] if domains else None
 
     @property
     def keeps_to_racks(self) -> bool:
         """Whether other members of its group may keep it from racks."""
         return self.fault_domain is not None or (self.group is not None and self.group.max_server_per_rack is not None)
 
-    def moving(
+    def for_move(
         self, move: Move, batch_id: str, flavor: Flavor | None = None, destination: Destination | None = None
     ) -> RequestSpec:
         """The request for a move of one of its servers, under a separate batch ID and without the conditions of the boot."""

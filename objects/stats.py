@@ -30,29 +30,29 @@ _NUMBERS: Callable[[ComputeNode], tuple[float, ...]] = attrgetter(
 )
 
 
-def of(name: Name, given: ComputeNode | Mapping[str, Any]) -> ComputeNode:
+def of_name(name: Name, stats_or_fields: ComputeNode | Mapping[str, Any]) -> ComputeNode:
     """The stats of the host or node of this name, from an object or from its fields.
 
     A host given without a node is its own node. Raises Invalid, naming host and field, for fields that are missing, of another
     type, negative, not finite or too large, and for stats of another host.
     """
-    if isinstance(given, ComputeNode):
-        stats = given
+    if isinstance(stats_or_fields, ComputeNode):
+        stats = stats_or_fields
         if name not in (stats.host, (stats.host, stats.node)):
             raise errors.Invalid(f"The stats are those of {stats.host}, {stats.node}, not of {name}.")
     else:
         host, node = (name, name) if isinstance(name, str) else name
         try:
-            stats = typed.convert({"host": host, "node": node} | dict(given), ComputeNode)
+            stats = typed.convert_data({"host": host, "node": node} | dict(stats_or_fields), ComputeNode)
         except msgspec.ValidationError as error:
             raise errors.Invalid(f"stats of {host}, {node}: {error}") from None
         if (stats.host, stats.node) != (host, node):
             raise errors.Invalid(f"The stats are those of {stats.host}, {stats.node}, not of {name}.")
-    check(stats)
+    check_stats(stats)
     return stats
 
 
-def check(stats: ComputeNode, *, decoded: bool = False) -> None:
+def check_stats(stats: ComputeNode, *, decoded: bool = False) -> None:
     """Raise Invalid for values that no host can offer or use. ``decoded``: from JSON, so all attributes are plain data."""
     text.checked_name("stats: host", stats.host)
     text.checked_name("stats: node", stats.node)
@@ -69,7 +69,7 @@ def check(stats: ComputeNode, *, decoded: bool = False) -> None:
         raise errors.Invalid(f"stats of {stats.host}, {stats.node}: {reason}")
     if plain and not stats.resources and not stats.resources_used:
         return  # the fast path for nearly every host: a start reads all of them
-    for name, amount in _amounts(stats):
+    for name, amount in _list_amounts(stats):
         if not math.isfinite(amount) or not 0 <= amount <= MAX_EXACT_FLOAT:
             raise errors.Invalid(f"stats of {stats.host}, {stats.node}: {name} is {amount}: it must be a number from 0 to 2**53")
     for name, resources in (("resources", stats.resources), ("resources_used", stats.resources_used)):
@@ -79,27 +79,27 @@ def check(stats: ComputeNode, *, decoded: bool = False) -> None:
             raise errors.Invalid(f"stats of {stats.host}, {stats.node}: {name}: {error}") from None
 
 
-def cleaned(stats: ComputeNode) -> ComputeNode:
+def clean_stats(stats: ComputeNode) -> ComputeNode:
     """The stats with the driver's texts cleaned, so that an invalid text does not block the host's stats.
 
     Raises Invalid for attributes that JSON cannot represent.
     """
     try:
-        attributes = text.cleaned(stats.attributes, text.FAULT_SIZE)
+        attributes = text.clean_json(stats.attributes, text.FAULT_SIZE)
         msgspec.json.encode(attributes)
     except (errors.Invalid, OverflowError, ValueError) as error:
         raise errors.Invalid(f"stats of {stats.host}, {stats.node}: attributes: {error}") from None
-    kind = text.clean(stats.hypervisor_type, text.NAME_LENGTH)
+    kind = text.clean_text(stats.hypervisor_type, text.NAME_LENGTH)
     return msgspec.structs.replace(stats, attributes=attributes, hypervisor_type=kind)
 
 
-def overtakes(stats: ComputeNode, known: ComputeNode) -> bool:
+def is_current(stats: ComputeNode, known: ComputeNode) -> bool:
     """Whether these stats are as new as those ``known`` of the node, or newer. Stats without a time always count as newer."""
     behind = known.reported_at - stats.reported_at
     return not stats.reported_at or not 0.0 < behind < MAX_REPORT_DELAY_S
 
 
-def same(stats: ComputeNode, known: ComputeNode) -> bool:
+def is_unchanged(stats: ComputeNode, known: ComputeNode) -> bool:
     """Whether the stats are equal apart from their time."""
     return stats == msgspec.structs.replace(known, reported_at=stats.reported_at)
 
@@ -120,9 +120,9 @@ def _check_texts(stats: ComputeNode) -> None:
         texts = [stats.hypervisor_type, *text.texts_of(stats.attributes)]
     except errors.Invalid as error:
         raise errors.Invalid(f"stats of {stats.host}, {stats.node}: attributes: {error}") from None
-    for each in texts:
-        if not text.is_safe(each):
-            raise errors.Invalid(f"stats of {stats.host}, {stats.node}: {each[:80]!r} has control characters or surrogates")
+    for checked_text in texts:
+        if not text.is_safe(checked_text):
+            raise errors.Invalid(f"stats of {stats.host}, {stats.node}: {checked_text[:80]!r} has control characters or surrogates")
     if sum(map(len, texts)) > ATTRIBUTES_SIZE:
         raise errors.Invalid(f"stats of {stats.host}, {stats.node}: attributes have more than {ATTRIBUTES_SIZE} characters")
 
@@ -141,10 +141,10 @@ def _are_plain(stats: ComputeNode) -> bool:
     return is_safe and levels <= text.NESTING_LIMIT and len(document) <= ATTRIBUTES_SIZE
 
 
-def _amounts(stats: ComputeNode) -> Iterator[tuple[str, float]]:
+def _list_amounts(stats: ComputeNode) -> Iterator[tuple[str, float]]:
     """Every number in the stats, with the name of its field."""
     for name, value in msgspec.structs.asdict(stats).items():
         if isinstance(value, (int, float)):
             yield name, value
         elif isinstance(value, dict) and name != "attributes":  # attributes are the driver's own and may hold anything
-            yield from ((f"{name}.{key}", each) for key, each in value.items())
+            yield from ((f"{name}.{key}", amount) for key, amount in value.items())

@@ -32,7 +32,7 @@ class Power(enum.StrEnum):
     RESCUED = "rescued"
 
     @property
-    def runs(self) -> bool:
+    def uses_disk(self) -> bool:
         """Whether the guest may use its disk."""
         return self in (Power.ON, Power.PAUSED, Power.RESCUED)
 
@@ -64,7 +64,7 @@ class TaskKind(enum.StrEnum):
         return self in (TaskKind.REBUILD, TaskKind.RESCUE, TaskKind.PASSWORD)
 
     @property
-    def once(self) -> bool:
+    def runs_once(self) -> bool:
         return self in (TaskKind.REBOOT, TaskKind.REBUILD, TaskKind.CRASH_DUMP)
 
 
@@ -75,7 +75,7 @@ class TaskState(enum.StrEnum):
     FAILED = "failed"
 
     @property
-    def over(self) -> bool:
+    def is_over(self) -> bool:
         return self in (TaskState.DONE, TaskState.FAILED)
 
 

@@ -39,7 +39,7 @@ def is_safe(text: str) -> bool:
     return (text.isascii() and text.isprintable()) or _UNSAFE.search(text) is None
 
 
-def clean(text: str, size: int) -> str:
+def clean_text(text: str, size: int) -> str:
     """The text with unsafe characters replaced, cut to at most ``size`` bytes of UTF-8. It never raises.
 
     For text that must be kept even if it is invalid: error messages of drivers, libraries and other processes.
@@ -55,18 +55,18 @@ def clean(text: str, size: int) -> str:
 
 
 def one_line(text: str, size: int) -> str:
-    """The result of ``clean`` on one line."""
-    return " ".join(clean(text, size).split())
+    """The result of ``clean_text`` on one line."""
+    return " ".join(clean_text(text, size).split())
 
 
-def escaped(text: str) -> str:
+def escape_controls(text: str) -> str:
     """The text for a terminal or a log: control characters but tab and newline, and surrogates, as ``\\u001b``."""
     if text.isascii() and text.isprintable():
         return text
-    return _UNPRINTABLE.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+    return _UNPRINTABLE.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
 
 
-def cleaned(value: Any, size: int, nesting: int = NESTING_LIMIT) -> Any:
+def clean_json(value: Any, size: int, nesting: int = NESTING_LIMIT) -> Any:
     """Plain JSON data with every text and key cleaned and cut to ``size`` bytes.
 
     Raises errors.Invalid for data nested deeper than ``nesting`` levels, and for values that JSON cannot represent.
@@ -74,18 +74,18 @@ def cleaned(value: Any, size: int, nesting: int = NESTING_LIMIT) -> Any:
     if value is None or isinstance(value, bool | int | float):
         return value
     if isinstance(value, str):
-        return clean(str(value), size)
+        return clean_text(str(value), size)
     if not nesting:
         raise errors.Invalid(f"is nested deeper than {NESTING_LIMIT} levels")
     if isinstance(value, list | tuple):
-        return [cleaned(item, size, nesting - 1) for item in value]
+        return [clean_json(item, size, nesting - 1) for item in value]
     if isinstance(value, dict):
-        return {clean(str(key), size): cleaned(item, size, nesting - 1) for key, item in value.items()}
+        return {clean_text(str(key), size): clean_json(item, size, nesting - 1) for key, item in value.items()}
     raise errors.Invalid(f"{type(value).__name__} is not a text, number, list or dict")
 
 
 def texts_of(value: Any, nesting: int = NESTING_LIMIT) -> Iterator[str]:
-    """Every text and key in plain data. Raises errors.Invalid as ``cleaned`` does."""
+    """Every text and key in plain data. Raises errors.Invalid as ``clean_json`` does."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, list | tuple | dict):
@@ -100,14 +100,16 @@ def texts_of(value: Any, nesting: int = NESTING_LIMIT) -> Iterator[str]:
         raise errors.Invalid(f"{type(value).__name__} is not a text, number, list or dict")
 
 
-def checked_name(what: str, name: object) -> str:
+def checked_name(field: str, name: object) -> str:
     """The name of a host, node or binary, of 1 to 255 letters, digits and ``. _ -``, but no dot segment of a path.
 
-    Raises errors.Invalid with ``what`` for any other value. Other names could be different in one database and equal in another, or
-    write control characters to the terminal of the person who lists them.
+    Raises errors.Invalid with ``field`` for any other value. Other names could be different in one database and equal in another,
+    or write control characters to the terminal of the person who lists them.
     """
     if not isinstance(name, str) or not _NAME.fullmatch(name):
-        raise errors.Invalid(f"{what} {clean(repr(name), 100)}: a name has 1 to 255 letters, digits and . _ -, and is not . or ..")
+        raise errors.Invalid(
+            f"{field} {clean_text(repr(name), 100)}: a name has 1 to 255 letters, digits and . _ -, and is not . or .."
+        )
     return name
 
 

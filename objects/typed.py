@@ -17,23 +17,23 @@ _LEARNING = threading.Lock()
 _decoders: dict[Any, msgspec.json.Decoder[Any]] = {}
 
 
-def decode(text: str | bytes | msgspec.Raw, kind: type[T]) -> T:
+def decode_json(text: str | bytes | msgspec.Raw, kind: type[T]) -> T:
     """JSON as an object of ``kind``. Raises ``msgspec.ValidationError`` or ``msgspec.DecodeError``."""
-    decoded: T = _decoder(kind).decode(text)
+    decoded: T = _decoder_of(kind).decode(text)
     return decoded
 
 
-def convert(value: object, kind: type[T]) -> T:
+def convert_data(value: object, kind: type[T]) -> T:
     """Plain data (dicts, lists, numbers, text) as an object of ``kind``. Raises ``msgspec.ValidationError``."""
-    _decoder(kind)
+    _decoder_of(kind)
     return msgspec.convert(value, kind)
 
 
-def _decoder(kind: Any) -> msgspec.json.Decoder[Any]:
-    found = _decoders.get(kind)
-    if found is None:
+def _decoder_of(kind: Any) -> msgspec.json.Decoder[Any]:
+    decoder = _decoders.get(kind)
+    if decoder is None:
         with _LEARNING:
-            found = _decoders.get(kind)
-            if found is None:
-                found = _decoders[kind] = msgspec.json.Decoder(kind)
-    return found
+            decoder = _decoders.get(kind)
+            if decoder is None:
+                decoder = _decoders[kind] = msgspec.json.Decoder(kind)
+    return decoder

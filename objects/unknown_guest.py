@@ -53,9 +53,9 @@ class UnknownGuest(Message, frozen=True, kw_only=True):
     last_task: Number = 0
 
     @property
-    def runs(self) -> bool:
+    def uses_disk(self) -> bool:
         """Whether it uses its disk now, as far as this release knows its power."""
-        return self.known_power is not None and self.known_power.runs
+        return self.known_power is not None and self.known_power.uses_disk
 
     @property
     def known_power(self) -> Power | None:
@@ -63,5 +63,5 @@ class UnknownGuest(Message, frozen=True, kw_only=True):
         return Power(self.power) if self.power in set(Power) else None
 
     @property
-    def macs(self) -> frozenset[str]:
+    def mac_addresses(self) -> frozenset[str]:
         return frozenset(port.mac for port in self.ports)

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from objects.feed_check import LATEST_TIME_S
 
 
-def utc(at: float) -> datetime:
+def to_utc(at: float) -> datetime:
     """Seconds since the epoch as a date; a time out of range as the nearest valid one.
 
     Rows may hold any number: an invalid one must not break a list.

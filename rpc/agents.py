@@ -75,7 +75,7 @@ def host_of(user: str | None, prefix: str = USER_PREFIX) -> str | None:
     return user.removeprefix(prefix) or None if user is not None and user.startswith(prefix) else None
 
 
-def confined(user: str | None, host: str) -> Confined | None:
+def confinement_of(user: str | None, host: str) -> Confined | None:
     """How the agent of ``host`` uses the bus with this login; None for a user that it shares with others.
 
     The prefix is the conductors' to know: a user that ends with the host's name is the host's.
@@ -88,21 +88,21 @@ def reply_prefix(user: str) -> str:
     return f"reply_{user}_"
 
 
-def rights(host: str, prefix: str = USER_PREFIX) -> BrokerPermissions:
+def permissions_of(host: str, prefix: str = USER_PREFIX) -> BrokerPermissions:
     """What the user of a host needs, and no more: its own queue and answers, its own exchange, and the conductors' topic."""
-    own = re.escape(f"{TOPIC}.{host}")
+    own_queue = re.escape(f"{TOPIC}.{host}")
     answers = re.escape(reply_prefix(user_of(host, prefix))) + "[0-9a-f]+"
     return BrokerPermissions(
-        configure=f"^({own}|{answers})$",
-        write=f"^({own}|{re.escape(EXCHANGE)})$",
-        read=f"^({own}|{answers}|{SHARED_EXCHANGE})$",
-        binding=f"^{own}$",
+        configure=f"^({own_queue}|{answers})$",
+        write=f"^({own_queue}|{re.escape(EXCHANGE)})$",
+        read=f"^({own_queue}|{answers}|{SHARED_EXCHANGE})$",
+        binding=f"^{own_queue}$",
     )
 
 
-def commands(vhost: str, host: str, prefix: str = USER_PREFIX) -> list[str]:
+def permission_commands(vhost: str, host: str, prefix: str = USER_PREFIX) -> list[str]:
     """The lines of shell that make the user of a host and give it its rights. They read the password from standard input."""
-    user, may = user_of(host, prefix), rights(host, prefix)
+    user, may = user_of(host, prefix), permissions_of(host, prefix)
     lines = [
         ["add_user", user],
         ["set_permissions", "-p", vhost, user, may.configure, may.write, may.read],
@@ -111,9 +111,9 @@ def commands(vhost: str, host: str, prefix: str = USER_PREFIX) -> list[str]:
     return [shlex.join(["rabbitmqctl", *line]) for line in lines]
 
 
-def definitions(vhost: str, host: str, password: str, prefix: str = USER_PREFIX) -> dict[str, list[dict[str, str]]]:
+def permission_definitions(vhost: str, host: str, password: str, prefix: str = USER_PREFIX) -> dict[str, list[dict[str, str]]]:
     """The same as ``rabbitmqctl import_definitions`` takes it."""
-    user, may = user_of(host, prefix), rights(host, prefix)
+    user, may = user_of(host, prefix), permissions_of(host, prefix)
     place = {"user": user, "vhost": vhost}
     return {
         "users": [{"name": user, "password": password, "tags": ""}],

@@ -54,12 +54,12 @@ class FieldChange(Object, frozen=True, kw_only=True):
     carries: str = ""
     values: tuple[str, ...] = ()
 
-    def loses(self, fields: Mapping[str, Any]) -> bool:
+    def is_lossy(self, fields: Mapping[str, Any]) -> bool:
         """Whether a peer that does not know this change would do something else than this message says."""
-        found = [inner.get(self.path[-1], self.nothing) for inner in objects_at(fields, self.path[:-1])]
+        values = [inner.get(self.path[-1], self.nothing) for inner in objects_at(fields, self.path[:-1])]
         if self.values:
-            return any(value in self.values for value in found)
-        return bool(self.carries) and any(value != self.nothing for value in found)
+            return any(value in self.values for value in values)
+        return bool(self.carries) and any(value != self.nothing for value in values)
 
 
 IMAGE_SIZES = ("disk_gb", "min_disk", "min_ram")
@@ -133,14 +133,14 @@ def message_version(name: str, current: str, version: MessagesVersion) -> str:
     return next((VERSIONS[known][name] for known in KNOWN if known >= version and name in VERSIONS[known]), current)
 
 
-def backport(name: str, fields: dict[str, Any], version: MessagesVersion) -> dict[str, Any]:
+def backport_fields(name: str, fields: dict[str, Any], version: MessagesVersion) -> dict[str, Any]:
     """``fields`` of a message, as on the wire, without those that this messages version does not have. They are changed in place.
 
     Raises errors.PeerTooOld if that would lose something.
     """
     for change in CHANGES:
         if change.message == name and change.since > version:
-            if change.loses(fields):
+            if change.is_lossy(fields):
                 needed = f"{change.carries} needs a host of messages {change.since}; its agent knows {version}: upgrade it."
                 raise errors.PeerTooOld(needed)
             if not change.values:

@@ -16,10 +16,10 @@ class Blocking:
     def __init__(self) -> None:
         self._told_at: float | None = None
 
-    def begin(self) -> None:
+    def note_blocked(self) -> None:
         self._told_at = time.monotonic()
 
-    def end(self) -> None:
+    def note_unblocked(self) -> None:
         """The broker has taken a message, or said that it takes them again."""
         self._told_at = None
 

@@ -65,7 +65,7 @@ class CellConductorClient:
     """Calls of an agent. Every one may raise Timeout or Unreachable: then it is to be made again, which is harmless."""
 
     def __init__(self, bus: Bus, *, timeout: float = CELL_CONDUCTOR_TIMEOUT_S) -> None:
-        self._client = bus.client(TOPIC, timeout=timeout)
+        self._client = bus.make_client(TOPIC, timeout=timeout)
 
     def report(self, context: RequestContext, reports: Sequence[Report]) -> list[Verdict]:
         """Ask to spawn (accept), or tell that guests run (active) or are gone. Returns a verdict for each, in order."""
@@ -109,8 +109,8 @@ class CellConductorClient:
         self._client.call(context, "unknown_guests", type(None), host=host, guests=list(guests))
 
 
-def serve(bus: Bus, server: str, endpoint: CellConductorEndpoint, *, threads: int = 16) -> TopicServer:
+def serve_topic(bus: Bus, server: str, endpoint: CellConductorEndpoint, *, threads: int = 16) -> TopicServer:
     """Serve the cell conductor's topic with ``endpoint``."""
-    return bus.serve(
+    return bus.serve_topic(
         TOPIC, server, [endpoint], threads=threads, interface=CellConductorEndpoint, shared_name=True, from_agents=True
     )

@@ -11,7 +11,7 @@ import oslo_messaging as om
 
 from objects import errors
 from objects.context import RequestContext
-from rpc.arguments import shape
+from rpc.arguments import argument_shape
 from rpc.counting import MessageKind
 from rpc.drivers.wire import NULL
 from rpc.errors import RemoteFault, Timeout
@@ -24,18 +24,18 @@ SEND_TIMEOUT_S = 5.0
 """Seconds a broker has to take a message."""
 
 
-def counted(method: Callable[Concatenate[Client, P], T], /) -> Callable[Concatenate[Client, P], T]:
+def count_errors(method: Callable[Concatenate[Client, P], T], /) -> Callable[Concatenate[Client, P], T]:
     """Count what it raises of ours, by topic."""
 
     @functools.wraps(method)
-    def counting(client: Client, /, *args: P.args, **kwargs: P.kwargs) -> T:
+    def counting_call(client: Client, /, *args: P.args, **kwargs: P.kwargs) -> T:
         try:
             return method(client, *args, **kwargs)
         except errors.SuperconductorError as error:
             metrics.RPC_ERRORS.labels(client.topic, type(error).__name__).inc()
             raise
 
-    return counting
+    return counting_call
 
 
 class MethodCall(NamedTuple):
@@ -48,11 +48,11 @@ class MethodCall(NamedTuple):
 class Carrier(Protocol):
     """What a client sends by: a ``Bus``. Its methods are described there."""
 
-    def observe(self, topic: str, method: str, kind: MessageKind) -> None: ...
+    def count_message(self, topic: str, method: str, kind: MessageKind) -> None: ...
 
     def send(self, send: Callable[[], T], timeout: float) -> T: ...
 
-    def deliver(
+    def deliver_message(
         self, target: om.Target, context: RequestContext, message: MethodCall, timeout: float | None = None
     ) -> msgspec.Raw | None: ...
 
@@ -71,29 +71,29 @@ class Client:
         self.topic: str = target.topic
         self._timeout = timeout
 
-    def on(self, server: str) -> Client:
+    def on_server(self, server: str) -> Client:
         """The same for one server of the topic."""
         return Client(self._bus, self._target(server=server), self._timeout)
 
-    @counted
+    @count_errors
     def call(self, context: RequestContext, method: str, returns: type[T], /, **arguments: object) -> T:
         """Ask, and wait for the answer, which must be a ``returns``.
 
         Raises Timeout if there is none in time, an error of ours if that is the answer, Unsupported if the server does not know the
         method or speaks another version, RemoteFault if it failed for another reason.
         """
-        self._bus.observe(self.topic, method, MessageKind.CALL)
+        self._bus.count_message(self.topic, method, MessageKind.CALL)
         try:
             message = MethodCall(method, arguments)
             answer = self._bus.send(
-                lambda: self._bus.deliver(self._target, context, message, self._timeout), self._timeout + SEND_TIMEOUT_S
+                lambda: self._bus.deliver_message(self._target, context, message, self._timeout), self._timeout + SEND_TIMEOUT_S
             )
         except om.MessagingTimeout:
             raise Timeout(f"{self.topic} did not answer {method} within {self._timeout:g} s.") from None
         except om.RemoteError as error:
-            raise self._explain(method, error) from None
+            raise self._explain_failure(method, error) from None
         try:
-            read: T = shape(returns).read(answer or NULL)
+            read: T = argument_shape(returns).read(answer or NULL)
         except (msgspec.DecodeError, RecursionError, ValueError) as error:
             raise RemoteFault(f"{self.topic} answered {method} with an invalid answer: {error}.") from None
         return read
@@ -102,14 +102,14 @@ class Client:
         """Send and go on: it may be handled never, once, or late."""
         self._send(MessageKind.CAST, self._target, context, MethodCall(method, arguments))
 
-    @counted
+    @count_errors
     def cast_each(self, casts: Sequence[tuple[RequestContext, str, MethodCall]]) -> None:
         """Send each message to its server of the topic, all in one go, and go on. Where it raises some may have been sent.
 
         Raises Invalid if one of them is too large for a broker: then none was.
         """
         for _, _, message in casts:
-            self._bus.observe(self.topic, message.method, MessageKind.CAST)
+            self._bus.count_message(self.topic, message.method, MessageKind.CAST)
         parts = [(self._target(server=server), context, message) for context, server, message in casts]
         self._bus.send(lambda: self._bus.deliver_each(parts), SEND_TIMEOUT_S)
 
@@ -117,12 +117,12 @@ class Client:
         """Send to every server that listens on the topic now, and go on."""
         self._send(MessageKind.FANOUT, self._target(fanout=True), context, MethodCall(method, arguments))
 
-    @counted
+    @count_errors
     def _send(self, kind: MessageKind, target: om.Target, context: RequestContext, message: MethodCall) -> None:
-        self._bus.observe(self.topic, message.method, kind)
-        self._bus.send(lambda: self._bus.deliver(target, context, message), SEND_TIMEOUT_S)
+        self._bus.count_message(self.topic, message.method, kind)
+        self._bus.send(lambda: self._bus.deliver_message(target, context, message), SEND_TIMEOUT_S)
 
-    def _explain(self, method: str, error: Any) -> errors.SuperconductorError:
+    def _explain_failure(self, method: str, error: Any) -> errors.SuperconductorError:
         if error.exc_type in ("NoSuchMethod", "UnsupportedVersion"):
             return errors.Unsupported(f"The {self.topic} that answered does not offer {method}: {error.value}.")
         return RemoteFault(f"{self.topic} failed at {method}: {error.exc_type}. Its log says more.")

@@ -20,7 +20,7 @@ from objects import errors, typed
 from objects.base import Message
 from objects.messages_version import SPAN, MessagesVersion
 from objects.text import one_line
-from rpc.backport import CHANGED, backport, message_version
+from rpc.backport import CHANGED, backport_fields, message_version
 
 QUOTE_BYTES = 300
 """Bytes of a message that an error quotes."""
@@ -36,13 +36,13 @@ def all_messages() -> Iterator[type[Message]]:
         importlib.import_module(f"objects.{module.name}")
     pending = list(Message.__subclasses__())
     while pending:
-        found = pending.pop()
-        pending.extend(found.__subclasses__())
-        if found.__module__.startswith("objects."):
-            yield found
+        kind = pending.pop()
+        pending.extend(kind.__subclasses__())
+        if kind.__module__.startswith("objects."):
+            yield kind
 
 
-def newest() -> MessagesVersion:
+def newest_version() -> MessagesVersion:
     """The messages version of this release."""
     return SPAN.newest
 
@@ -56,7 +56,7 @@ class Wrapped(msgspec.Struct):
 
 
 @functools.cache
-def shared() -> Codec:
+def shared_codec() -> Codec:
     """The codec of all messages in ``objects``."""
     return Codec()
 
@@ -70,7 +70,7 @@ class Codec:
             if self._types.setdefault(cls.__name__, cls) is not cls:
                 raise TypeError(f"two messages are named {cls.__name__}: names on the bus must be unique")
 
-    def encode(self, value: object, peer: Callable[[], MessagesVersion] = newest) -> Any:
+    def encode_value(self, value: object, peer: Callable[[], MessagesVersion] = newest_version) -> Any:
         """Return ``value`` as JSON-able builtins, for a peer of this messages version.
 
         ``peer`` is called only for messages that differ between versions. Raises TypeError for what may not cross the bus, and
@@ -82,59 +82,59 @@ class Codec:
             cls = type(value)
             name, fields, version = cls.__name__, msgspec.to_builtins(value), cls.VERSION
             if name in CHANGED and (known := peer()) != SPAN.newest:
-                fields, version = backport(name, fields, known), message_version(name, version, known)
+                fields, version = backport_fields(name, fields, known), message_version(name, version, known)
             return {_NAME: name, _VERSION: version, _FIELDS: fields}
         if isinstance(value, (list, tuple)):
-            return [self.encode(item, peer) for item in value]
+            return [self.encode_value(item, peer) for item in value]
         if isinstance(value, dict) and _NAME not in value and all(isinstance(key, str) for key in value):
-            return {key: self.encode(item, peer) for key, item in value.items()}
+            return {key: self.encode_value(item, peer) for key, item in value.items()}
         raise TypeError(
             f"{type(value).__name__} cannot cross the bus: only messages, text, numbers, and lists and dicts of them can"
         )
 
-    def decode(self, value: Any) -> Any:
-        """The inverse of ``encode``. Raises Unsupported for a message of an unknown name or another major version."""
+    def decode_value(self, value: Any) -> Any:
+        """The inverse of ``encode_value``. Raises Unsupported for a message of an unknown name or another major version."""
         if isinstance(value, list):
-            return [self.decode(item) for item in value]
+            return [self.decode_value(item) for item in value]
         if isinstance(value, dict):
             if _NAME in value:
-                return self._message(value)
-            return {key: self.decode(item) for key, item in value.items()}
+                return self._decode_message(value)
+            return {key: self.decode_value(item) for key, item in value.items()}
         return value
 
-    def unwrap(self, kind: type[Message], wrapped: Wrapped) -> Message:
-        """The message, which must be a ``kind``. Raises Unsupported as ``decode`` does."""
+    def unwrap_message(self, kind: type[Message], wrapped: Wrapped) -> Message:
+        """The message, which must be a ``kind``. Raises Unsupported as ``decode_value`` does."""
         if wrapped.name != kind.__name__:
-            self._known(wrapped.name, wrapped.version)
+            self._known_type(wrapped.name, wrapped.version)
             raise errors.Unsupported(f"Message {wrapped.name} was received instead of {kind.__name__}.")
-        self._check(kind, wrapped.version)
+        self._check_version(kind, wrapped.version)
         try:
-            return typed.decode(wrapped.fields, kind)
+            return typed.decode_json(wrapped.fields, kind)
         except (msgspec.DecodeError, RecursionError, ValueError) as error:
-            raise _unfit(kind, wrapped.version, error) from None
+            raise _unfit_error(kind, wrapped.version, error) from None
 
-    def _message(self, value: dict[str, Any]) -> Message:
+    def _decode_message(self, value: dict[str, Any]) -> Message:
         name, version = value[_NAME], str(value.get(_VERSION))
-        kind = self._known(name, version)
-        self._check(kind, version)
+        kind = self._known_type(name, version)
+        self._check_version(kind, version)
         try:
-            return typed.convert(value.get(_FIELDS), kind)
+            return typed.convert_data(value.get(_FIELDS), kind)
         except (msgspec.ValidationError, RecursionError, ValueError) as error:
-            raise _unfit(kind, version, error) from None
+            raise _unfit_error(kind, version, error) from None
 
-    def _known(self, name: object, version: str) -> type[Message]:
+    def _known_type(self, name: object, version: str) -> type[Message]:
         kind = self._types.get(name) if isinstance(name, str) else None
         if kind is None:
             shown = one_line(f"{name} {version}", QUOTE_BYTES)
             raise errors.Unsupported(f"Message {shown} is not known here: upgrade this service before its peers.")
         return kind
 
-    def _check(self, kind: type[Message], version: str) -> None:
+    def _check_version(self, kind: type[Message], version: str) -> None:
         if version.partition(".")[0] != kind.VERSION.partition(".")[0]:
             start = f"Message {kind.__name__} has version {one_line(version, QUOTE_BYTES)}"
             raise errors.Unsupported(f"{start}, but this service supports {kind.VERSION}.")
 
 
-def _unfit(kind: type[Message], version: str, error: Exception) -> errors.Unsupported:
+def _unfit_error(kind: type[Message], version: str, error: Exception) -> errors.Unsupported:
     start = f"Message {kind.__name__} {one_line(version, QUOTE_BYTES)} cannot be read as {kind.VERSION}"
     return errors.Unsupported(f"{start}: {one_line(str(error), QUOTE_BYTES)}.")

@@ -86,7 +86,7 @@ class HostOrders(NamedTuple):
     orders: BuildOrders | Sequence[DeleteOrder] | Sequence[TaskOrder]
 
     @property
-    def message(self) -> MethodCall:
+    def as_call(self) -> MethodCall:
         if isinstance(self.orders, BuildOrders):
             return MethodCall("build_instances", {"orders": self.orders})
         tasks = bool(self.orders) and isinstance(self.orders[0], TaskOrder)
@@ -98,16 +98,16 @@ class ComputeClient:
 
     def __init__(self, bus: Bus) -> None:
         self._bus = bus
-        self._client = bus.client(TOPIC)
+        self._client = bus.make_client(TOPIC)
         bus.take_answers_of_agents()
 
-    def order(self, orders: Sequence[HostOrders]) -> None:
+    def send_orders(self, orders: Sequence[HostOrders]) -> None:
         """Order hosts to build or to destroy: one cast for each, all of them sent in one go.
 
         Raises Unreachable; then some may have been sent, and a sweep sends the others again. Raises Invalid if one of them is too
         large for a broker; then none was sent.
         """
-        self._client.cast_each([(each.context, each.host, each.message) for each in orders])
+        self._client.cast_each([(host_orders.context, host_orders.host, host_orders.as_call) for host_orders in orders])
 
     def introduce_again(self, context: RequestContext, hosts: Sequence[str]) -> None:
         """Have the agents of these hosts introduce themselves, and so learn whether their machines still run as the hosts.
@@ -121,7 +121,7 @@ class ComputeClient:
 
         Raises what ``Client.call`` does, NotFound if the host has no such guest, NotOffered if its driver keeps no consoles.
         """
-        client = self._bus.client(TOPIC, timeout=timeout).on(host)
+        client = self._bus.make_client(TOPIC, timeout=timeout).on_server(host)
         return client.call(context, "console_output", str, uuid=uuid, lines=lines)
 
     def open_console(
@@ -132,21 +132,21 @@ class ComputeClient:
         Raises what ``Client.call`` does, NotFound if the host has no such guest, NotOffered if the guest has no such console,
         Conflict if the guest is off.
         """
-        client = self._bus.client(TOPIC, timeout=timeout).on(host)
-        asked = {"uuid": uuid, "kind": kind, "path_digest": path_digest, "lifetime": lifetime}
-        return client.call(context, "open_console", ConsoleListener, **asked)
+        client = self._bus.make_client(TOPIC, timeout=timeout).on_server(host)
+        arguments = {"uuid": uuid, "kind": kind, "path_digest": path_digest, "lifetime": lifetime}
+        return client.call(context, "open_console", ConsoleListener, **arguments)
 
     def diagnostics(self, context: RequestContext, host: str, uuid: str, timeout: float) -> Diagnostics:
         """What the hypervisor knows of the guest of a body.
 
         Raises what ``Client.call`` does, NotFound if the host has no such guest, NotOffered if its driver tells no diagnostics.
         """
-        return self._bus.client(TOPIC, timeout=timeout).on(host).call(context, "diagnostics", Diagnostics, uuid=uuid)
+        return self._bus.make_client(TOPIC, timeout=timeout).on_server(host).call(context, "diagnostics", Diagnostics, uuid=uuid)
 
 
-def serve(bus: Bus, host: str, endpoint: ComputeEndpoint, *, threads: int = 2) -> TopicServer:
+def serve_topic(bus: Bus, host: str, endpoint: ComputeEndpoint, *, threads: int = 2) -> TopicServer:
     """Serve ``host``'s part of the compute topic with ``endpoint``."""
-    return bus.serve(TOPIC, host, [endpoint], threads=threads, interface=ComputeEndpoint, apart=QUESTIONS)
+    return bus.serve_topic(TOPIC, host, [endpoint], threads=threads, interface=ComputeEndpoint, apart=QUESTIONS)
 
 
 def serve_each(bus: Bus, endpoints: Mapping[str, ComputeEndpoint]) -> TopicServer:

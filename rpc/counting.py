@@ -29,15 +29,15 @@ class MessageCounter:
         with self._lock:
             self._counts[topic, method, kind] += 1
 
-    def counts(self) -> dict[tuple[str, str, MessageKind], int]:
+    def counts_by_method(self) -> dict[tuple[str, str, MessageKind], int]:
         """How many were sent so far, by (topic, method, kind); a call counts once."""
         with self._lock:
             return dict(self._counts)
 
-    def messages(self) -> int:
+    def count_messages(self) -> int:
         """How many messages that makes on the bus; a call counts twice, for its answer."""
-        return sum(number * (2 if kind is MessageKind.CALL else 1) for (_, _, kind), number in self.counts().items())
+        return sum(number * (2 if kind is MessageKind.CALL else 1) for (_, _, kind), number in self.counts_by_method().items())
 
-    def reset(self) -> None:
+    def reset_counts(self) -> None:
         with self._lock:
             self._counts.clear()

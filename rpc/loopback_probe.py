@@ -52,15 +52,15 @@ class Pulse:
         if token == self._token:
             self._arrived.set()
 
-    def trouble(self) -> str:
+    def find_trouble(self) -> str:
         """Why messages are not handled; empty if they are, or if as many as can be are under way. Raises Unreachable."""
-        stuck = self.under_way.trouble("message")
+        stuck = self.under_way.describe_trouble("message")
         if stuck:
             return stuck
         with self._asking:
             if time.monotonic() < self._arrived_at + ARRIVAL_VALID_S or self._comes_back():
                 return ""
-        if self.under_way.count >= self._threads:
+        if self.under_way.count_begun >= self._threads:
             return ""  # it waits for a thread, behind work that is not stuck
         return f"a message that it sent to itself through the broker has not come back within {ARRIVAL_TIMEOUT_S:g} s"
 

@@ -33,27 +33,27 @@ class Notifier:
         self._link = None
         if not url.startswith("embedded://"):
             self._link = rabbit.Link(om.TransportURL.parse(private_conf(), url), "of notifications", Blocking())
-        self._drivers = [driver for name in settings.drivers for driver in _load(self._transport, name, settings.topics)]
+        self._drivers = [driver for name in settings.drivers for driver in _load_drivers(self._transport, name, settings.topics)]
 
     def send(self, context: Mapping[str, Any], message: Mapping[str, Any]) -> None:
         """Raises Unreachable where a driver of messages could not hand it to the broker."""
         for driver in self._drivers:
             if isinstance(driver, MessagingDriver):
-                self._publish(driver, dict(context), dict(message))
+                self._publish_message(driver, dict(context), dict(message))
             else:
                 driver.notify(dict(context), dict(message), message["priority"], rabbit.SEND_RETRIES)
 
-    def _publish(self, driver: Any, context: dict[str, Any], message: dict[str, Any]) -> None:
+    def _publish_message(self, driver: Any, context: dict[str, Any], message: dict[str, Any]) -> None:
         for topic in driver.topics:
             target = om.Target(topic=f"{topic}.{message['priority'].lower()}")
 
-            def publish(target: om.Target = target) -> None:
+            def publish_once(target: om.Target = target) -> None:
                 self._transport._send_notification(target, context, message, version=driver.version, retry=rabbit.SEND_RETRIES)
 
             if self._link is None:
-                publish()
+                publish_once()
             else:
-                self._link.run(publish, NOTIFICATION_TIMEOUT_S)
+                self._link.run(publish_once, NOTIFICATION_TIMEOUT_S)
 
     def close(self) -> None:
         if self._link is not None:
@@ -61,12 +61,12 @@ class Notifier:
         self._transport.cleanup()
 
 
-def _load(transport: Any, name: str, topics: Sequence[str]) -> list[Any]:
+def _load_drivers(transport: Any, name: str, topics: Sequence[str]) -> list[Any]:
     """The driver of this name, as oslo.messaging's own notifier loads it. Raises Misconfigured where there is none."""
-    made = om.Notifier(transport, publisher_id="", driver=name, topics=list(topics), retry=rabbit.SEND_RETRIES)
-    found = [extension.obj for extension in made._driver_mgr.extensions]
-    if not found:
+    library_notifier = om.Notifier(transport, publisher_id="", driver=name, topics=list(topics), retry=rabbit.SEND_RETRIES)
+    drivers = [extension.obj for extension in library_notifier._driver_mgr.extensions]
+    if not drivers:
         raise errors.Misconfigured(
             f"[oslo_messaging_notifications] driver: no driver is called {name!r}; give messagingv2, routing, log or noop."
         )
-    return found
+    return drivers

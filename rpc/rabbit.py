@@ -70,7 +70,7 @@ def fill_in(url: Any) -> None:
     url.query.setdefault("rabbit_transient_quorum_queue", url.query.get("rabbit_quorum_queue", "false"))
 
 
-def check(url: Any) -> None:
+def check_options(url: Any) -> None:
     """Raise ValueError for an option of the driver that cannot be had here."""
     if url.query.get("kombu_compression"):
         raise ValueError("kombu_compression: bodies are not compressed, as a small one may hold gigabytes; leave it out")
@@ -98,9 +98,9 @@ class Link:
     def run(self, send: Callable[[], T], timeout: float) -> T:
         """Return or raise what ``send`` does. Raises Unreachable if the broker is not there, or busy for ``timeout`` seconds."""
         if not self._trusted:
-            self.probe()
+            self.probe_hosts()
         try:
-            result = self._senders.run(send, timeout, patience=PROBE_INTERVAL_S, check=self._look)
+            result = self._senders.run(send, timeout, patience=PROBE_INTERVAL_S, check=self._check_waiting)
         except Unreachable:
             self._trusted = False
             raise
@@ -116,21 +116,21 @@ class Link:
         self._trusted = True
         return result
 
-    def probe(self) -> None:
+    def probe_hosts(self) -> None:
         """Raise Unreachable unless one of the hosts speaks AMQP."""
         trouble = ""
         for address in self._hosts:
             try:
-                _greet(address, self._tls)
+                _greet_broker(address, self._tls)
             except OSError as error:
                 trouble = str(error)
             else:
                 return
         raise Unreachable(f"The bus {self._label} cannot be reached: {trouble}.")
 
-    def _look(self) -> None:
+    def _check_waiting(self) -> None:
         """While a message waits: raise Unreachable if no host speaks AMQP, or the broker takes no messages."""
-        self.probe()
+        self.probe_hosts()
         self.check_blocked()
 
     def check_blocked(self) -> None:
@@ -138,47 +138,47 @@ class Link:
         if not self._blocking.is_told or (self._tls and not self._blocking.is_fresh):
             return
         if self._tls:
-            raise self._blocked()
-        self.login()
-        self._blocking.end()
+            raise self._blocked_error()
+        self.check_login()
+        self._blocking.note_unblocked()
 
-    def _blocked(self) -> Unreachable:
+    def _blocked_error(self) -> Unreachable:
         return Unreachable(f"The bus {self._label} is blocked: {TEXT}.")
 
-    def login(self) -> None:
+    def check_login(self) -> None:
         """Raise Unreachable unless one of the hosts lets us in, to the virtual host, and takes a message.
 
         With TLS only that it is there is tried.
         """
-        self.probe()
+        self.probe_hosts()
         if self._tls:
             return
         trouble = ""
         for (host, port), (user, password) in zip(self._hosts, self._logins, strict=True):
             times = {"connect_timeout": PROBE_TIMEOUT_S, "read_timeout": LOGIN_TIMEOUT_S, "write_timeout": LOGIN_TIMEOUT_S}
             place = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-            told: list[str] = []
+            reasons_told: list[str] = []
             connection = amqp.Connection(
-                place, userid=user, password=password, virtual_host=self._vhost, on_blocked=told.append, **times
+                place, userid=user, password=password, virtual_host=self._vhost, on_blocked=reasons_told.append, **times
             )
             try:
                 connection.connect()
             except (AMQPError, OSError) as error:
                 trouble = str(error)
                 continue
-            if _takes_messages(connection, told):
+            if _takes_messages(connection, reasons_told):
                 connection.close()
                 return
             connection.collect()  # a close would wait for the broker, which reads nothing
-            if told:
-                raise self._blocked()
+            if reasons_told:
+                raise self._blocked_error()
             trouble = f"no message was confirmed within {LOGIN_TIMEOUT_S:g} s"
         raise Unreachable(f"The bus {self._label} refuses the login: {trouble}.")
 
-    def alive(self) -> bool:
+    def is_alive(self) -> bool:
         """Whether one of the hosts speaks AMQP."""
         try:
-            self.probe()
+            self.probe_hosts()
         except Unreachable as error:
             LOG.debug("%s", error)
             return False
@@ -188,8 +188,10 @@ class Link:
         self._senders.close()
 
 
-def _takes_messages(connection: Any, told: list[str]) -> bool:
-    """Publish a message that no queue takes. RabbitMQ tells only who publishes that it is blocked. ``told``: when it has."""
+def _takes_messages(connection: Any, reasons_told: list[str]) -> bool:
+    """Publish a message that no queue takes. RabbitMQ tells only who publishes that it is blocked. ``reasons_told``: when it
+    has.
+    """
     end = time.monotonic() + LOGIN_TIMEOUT_S
     confirmed: list[object] = []
     try:
@@ -197,16 +199,16 @@ def _takes_messages(connection: Any, told: list[str]) -> bool:
         channel.confirm_select()
         channel.events["basic_ack"].add(lambda *arguments: confirmed.append(arguments))
         channel.basic_publish(amqp.Message(b"", expiration="0"), routing_key=NOWHERE)
-        while not told and not confirmed and (left := end - time.monotonic()) > 0:
-            connection.drain_events(timeout=left)
+        while not reasons_told and not confirmed and (remaining := end - time.monotonic()) > 0:
+            connection.drain_events(timeout=remaining)
     except TimeoutError:
         return False
     except (AMQPError, OSError) as error:
         LOG.debug("A message for nobody was refused: %s", error)  # the user may send elsewhere only, and the broker has read it
-    return not told
+    return not reasons_told
 
 
-def _greet(address: tuple[str, int], tls: bool) -> None:
+def _greet_broker(address: tuple[str, int], tls: bool) -> None:
     """Say hello to a broker and wait for its first word. A frozen one accepts connections (its kernel does) but says nothing."""
     with socket.create_connection(address, timeout=PROBE_TIMEOUT_S) as connection:
         if tls:

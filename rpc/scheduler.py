@@ -75,7 +75,7 @@ class SchedulerClient:
 
     def __init__(self, bus: Bus, *, timeout: float = CALL_TIMEOUT_S) -> None:
         self._bus = bus
-        self._client = bus.client(TOPIC, timeout=timeout)
+        self._client = bus.make_client(TOPIC, timeout=timeout)
 
     def select_destinations(
         self, context: RequestContext, request_spec: RequestSpec, instance_uuids: Sequence[str]
@@ -97,8 +97,8 @@ class SchedulerClient:
     def select_for_each(self, context: RequestContext, request_specs: Sequence[RequestSpec]) -> list[Choice]:
         """``select_destinations`` for batches of one moment, all instances of each spec's ``fences``: one message, one claim.
 
-        Each batch stands or falls by itself; the answers come in the order asked, and each is taken with ``Choice.answer``. Nobody
-        is waited for: a batch that no host is known for yet is told to come again.
+        Each batch stands or falls by itself; the answers come in the order asked, and each is taken with ``Choice.get_selections``.
+        Nobody is waited for: a batch that no host is known for yet is told to come again.
 
         Raises Timeout, Unreachable, RemoteFault, and Unsupported where the scheduler that answers is too old: ask for each alone.
         """
@@ -143,10 +143,10 @@ class SchedulerClient:
         no process in a cell calls the API level. Raises Invalid if ``name`` is not whose stats they are or a field cannot be,
         Conflict if newer ones are known already, Timeout or Unreachable.
         """
-        CellConductorClient(self._bus).update_resource_stats(context, checked.of(name, stats))
+        CellConductorClient(self._bus).update_resource_stats(context, checked.of_name(name, stats))
 
 
-def serve(bus: Bus, server: str, endpoint: SchedulerEndpoint, *, threads: int = 8) -> TopicServer:
+def serve_topic(bus: Bus, server: str, endpoint: SchedulerEndpoint, *, threads: int = 8) -> TopicServer:
     """Serve the scheduler's topic with ``endpoint``."""
     questions = ("capacity", "dry_run", "rebalance", "refusal_of_image")
-    return bus.serve(TOPIC, server, [endpoint], threads=threads, interface=SchedulerEndpoint, apart=questions)
+    return bus.serve_topic(TOPIC, server, [endpoint], threads=threads, interface=SchedulerEndpoint, apart=questions)

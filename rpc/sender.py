@@ -26,7 +26,7 @@ _CURRENT: ContextVar[MessageSender] = ContextVar("sender", default=UNKNOWN)
 
 
 @contextlib.contextmanager
-def handling(sender: MessageSender) -> Iterator[None]:
+def handling_message_of(sender: MessageSender) -> Iterator[None]:
     """While a message of ``sender`` is dispatched in this thread."""
     token = _CURRENT.set(sender)
     try:
@@ -35,6 +35,6 @@ def handling(sender: MessageSender) -> Iterator[None]:
         _CURRENT.reset(token)
 
 
-def current() -> MessageSender:
+def current_sender() -> MessageSender:
     """The sender of the message that this thread dispatches; UNKNOWN where there is none."""
     return _CURRENT.get()

@@ -23,17 +23,17 @@ class Serializer(om.Serializer):  # type: ignore[misc]  # the untyped base is os
         self._codec = codec
 
     def serialize_entity(self, context: RequestContext, entity: object) -> Any:
-        return self._codec.encode(entity)
+        return self._codec.encode_value(entity)
 
     def deserialize_entity(self, context: RequestContext, entity: Any) -> Any:
-        return self._codec.decode(entity)
+        return self._codec.decode_value(entity)
 
     def serialize_context(self, context: RequestContext) -> dict[str, Any]:
         fields: dict[str, Any] = msgspec.to_builtins(context)
         return fields
 
     def deserialize_context(self, context: dict[str, Any]) -> RequestContext:
-        return typed.convert(context, RequestContext)
+        return typed.convert_data(context, RequestContext)
 
 
 class ServerSerializer(Serializer):
@@ -44,17 +44,17 @@ class ServerSerializer(Serializer):
             return super().deserialize_entity(context, entity)
         except errors.SuperconductorError as error:
             LOG.warning("Refused a message: %s", error)
-            raise expected(error) from None
+            raise expected_error(error) from None
 
     def serialize_entity(self, context: RequestContext, entity: object) -> Any:
         try:
             return super().serialize_entity(context, entity)
         except TypeError as error:
             LOG.error("Cannot send an answer to request %s: %s", context.request_id, error)
-            raise expected(RemoteFault(f"The answer could not be sent: {error}.")) from None
+            raise expected_error(RemoteFault(f"The answer could not be sent: {error}.")) from None
 
 
-def expected(error: errors.SuperconductorError) -> Exception:
+def expected_error(error: errors.SuperconductorError) -> Exception:
     """Wrap ``error`` so that oslo.messaging sends it to the caller without logging it, and without its traceback."""
     error.__cause__ = error.__context__ = None
     wrapped: Exception = om.ExpectedException()

@@ -16,15 +16,15 @@ from oslo_messaging.rpc.server import RPCServer
 from objects import errors, text
 from objects.context import RequestContext
 from objects.text import FAULT_SIZE, one_line
-from rpc.arguments import signatures
+from rpc.arguments import signatures_of
 from rpc.drivers.rabbit import RabbitListener
 from rpc.drivers.wire import WireCall
 from rpc.errors import RemoteFault, Unreachable
 from rpc.failures import ERROR_MODULES, NAME_SIZE
 from rpc.loopback_probe import Pulse
 from rpc.rabbit import UNDELIVERED, Link
-from rpc.sender import handling
-from rpc.serializer import expected
+from rpc.sender import handling_message_of
+from rpc.serializer import expected_error
 from rpc.threads import Threads
 from service import health, logs, metrics
 from service.health import UnderWay
@@ -59,32 +59,32 @@ class Endpoint:
         self._topic = topic
         self._under_way = under_way or UnderWay()
         self._complaints = RateLimitedLog(LOG)
-        for name, signature in signatures(interface or type(endpoint)).items():
-            method: Any = self._wrap(name, getattr(endpoint, name))
+        for name, signature in signatures_of(interface or type(endpoint)).items():
+            method: Any = self._wrap_method(name, getattr(endpoint, name))
             method.signature = signature
             setattr(self, name, method)
 
-    def _wrap(self, name: str, method: Callable[..., object]) -> Callable[..., object]:
+    def _wrap_method(self, name: str, method: Callable[..., object]) -> Callable[..., object]:
         handled = metrics.HANDLED.labels(self._topic, name)
 
         @functools.wraps(method)
-        def handle(context: RequestContext, **arguments: object) -> object:
+        def handle_call(context: RequestContext, **arguments: object) -> object:
             began = time.perf_counter()
             with logs.Bound(context.request_id), self._under_way:
                 try:
                     return method(context, **arguments)
                 except errors.SuperconductorError as error:
                     self._log_refusal(name, error)
-                    raise expected(_known(error)) from None
+                    raise expected_error(_known_error(error)) from None
                 except Exception as error:  # noqa: BLE001 - a bug of the endpoint: logged with its stack, and answered
                     kind, text = f"{name}: {type(error).__name__}", "%s.%s failed"
                     self._complaints(kind, logging.ERROR, text, self._topic, name, exc_info=error)
                     fault = f"{self._topic} failed at {name}: {type(error).__name__}. Its log says more."
-                    raise expected(RemoteFault(fault)) from None
+                    raise expected_error(RemoteFault(fault)) from None
                 finally:
                     handled.observe(time.perf_counter() - began)
 
-        exposed: Callable[..., object] = om.expose(handle)  # what ExplicitRPCAccessPolicy looks for
+        exposed: Callable[..., object] = om.expose(handle_call)  # what ExplicitRPCAccessPolicy looks for
         return exposed
 
     def _log_refusal(self, name: str, error: errors.SuperconductorError) -> None:
@@ -98,7 +98,7 @@ class Endpoint:
             self._complaints(f"{name}: {type(error).__name__}", logging.INFO, text, *values)
 
 
-def _known(error: errors.SuperconductorError) -> errors.SuperconductorError:
+def _known_error(error: errors.SuperconductorError) -> errors.SuperconductorError:
     """The error itself, or if a caller could not know its class or read its text, the like of it that the caller can."""
     cls = next(cls for cls in type(error).__mro__ if cls.__module__ in ERROR_MODULES)
     message = str(error)
@@ -109,12 +109,12 @@ def _known(error: errors.SuperconductorError) -> errors.SuperconductorError:
 class Dispatcher(RPCDispatcher):  # type: ignore[misc]  # the untyped base is oslo.messaging's
     """Finds what a message calls, and gives it arguments of its types. (oslo.messaging's makes a thread for each message.)"""
 
-    def __init__(self, made: RPCDispatcher) -> None:
-        """``made``: by oslo.messaging, with endpoints, serializer and policy."""
-        super().__init__(made.endpoints, made.serializer, type(made.access_policy))
+    def __init__(self, library_dispatcher: RPCDispatcher) -> None:
+        """``library_dispatcher``: by oslo.messaging, with endpoints, serializer and policy."""
+        super().__init__(library_dispatcher.endpoints, library_dispatcher.serializer, type(library_dispatcher.access_policy))
         self._complaints = RateLimitedLog(LOG)
         self._methods: dict[str, Any] = {}
-        for endpoint in reversed(made.endpoints):
+        for endpoint in reversed(library_dispatcher.endpoints):
             self._methods |= {name: method for name, method in vars(endpoint).items() if hasattr(method, "signature")}
         self._methods_of_servers: dict[tuple[str, str], Any] = {}
 
@@ -122,14 +122,14 @@ class Dispatcher(RPCDispatcher):  # type: ignore[misc]  # the untyped base is os
         """Raises om.ExpectedException with the error that is the answer."""
         call: WireCall = incoming.message
         try:
-            method = self._method(call, getattr(incoming, "server", ""))
+            method = self._find_method(call, getattr(incoming, "server", ""))
             arguments = method.signature.read(call.args)
         except errors.SuperconductorError as error:
             metrics.REFUSED.labels("arguments", type(error).__name__).inc()
             refusal = one_line(f"{call.method}: {error}", FAULT_SIZE)
             self._complaints(f"refused: {type(error).__name__}", logging.WARNING, "Refused a message that calls %s", refusal)
-            raise expected(error) from None
-        with handling(incoming.sender):
+            raise expected_error(error) from None
+        with handling_message_of(incoming.sender):
             answer = method(incoming.ctxt, **arguments)
         return self.serializer.serialize_entity(incoming.ctxt, answer)
 
@@ -139,7 +139,7 @@ class Dispatcher(RPCDispatcher):  # type: ignore[misc]  # the untyped base is os
             named = {(server, name): method for name, method in vars(endpoint).items() if hasattr(method, "signature")}
             self._methods_of_servers.update(named)
 
-    def _method(self, call: WireCall, server: str) -> Any:
+    def _find_method(self, call: WireCall, server: str) -> Any:
         """Raises errors.Unsupported."""
         method = self._methods_of_servers.get((server, call.method)) if server else self._methods.get(call.method)
         if method is None or call.namespace:
@@ -193,18 +193,18 @@ class ThreadedServer(RPCServer):  # type: ignore[misc]  # the untyped base is os
 
     def _process_incoming(self, incoming: list[Any]) -> None:
         """Handle one message, or have it handled apart."""
-        self._guarded(self._take, *incoming)
+        self._run_guarded(self._take_message, *incoming)
 
-    def _take(self, message: Any) -> None:
+    def _take_message(self, message: Any) -> None:
         message.acknowledge()
         if message.message.method not in self.apart:
-            self._answer(message, self.dispatcher.dispatch)
-        elif self._apart.waiting < APART_QUEUE_LIMIT:
-            self._apart.post(self._guarded, self._answer, message, self.dispatcher.dispatch)
+            self._answer_message(message, self.dispatcher.dispatch)
+        elif self._apart.waiting_count < APART_QUEUE_LIMIT:
+            self._apart.post_call(self._run_guarded, self._answer_message, message, self.dispatcher.dispatch)
         else:
-            self._answer(message, _too_many)
+            self._answer_message(message, _too_many)
 
-    def _answer(self, message: Any, dispatch: Callable[[Any], Any]) -> None:
+    def _answer_message(self, message: Any, dispatch: Callable[[Any], Any]) -> None:
         try:
             message.reply(dispatch(message))
         except om.ExpectedException as error:
@@ -212,7 +212,7 @@ class ThreadedServer(RPCServer):  # type: ignore[misc]  # the untyped base is os
         except errors.Invalid as error:  # the answer is larger than a broker accepts
             message.reply(failure=(RemoteFault, RemoteFault(f"The answer could not be sent: {error}"), None))
 
-    def _guarded(self, step: Callable[..., None], *arguments: Any) -> None:
+    def _run_guarded(self, step: Callable[..., None], *arguments: Any) -> None:
         """Never raises: what went wrong is the answer, or a line in the log."""
         try:
             step(*arguments)
@@ -224,7 +224,7 @@ class ThreadedServer(RPCServer):  # type: ignore[misc]  # the untyped base is os
 
 def _too_many(message: Any) -> Any:
     """In place of a dispatch."""
-    raise expected(errors.Conflict(f"{APART_QUEUE_LIMIT} calls of {message.message.method} wait already: try again later."))
+    raise expected_error(errors.Conflict(f"{APART_QUEUE_LIMIT} calls of {message.message.method} wait already: try again later."))
 
 
 class TopicServer:
@@ -240,48 +240,49 @@ class TopicServer:
         self._stopping = threading.Event()
 
     @property
-    def listening(self) -> bool:
+    def is_listening(self) -> bool:
         return self._listening.is_set()
 
-    def check(self) -> None:
+    def check_listening(self) -> None:
         """Raise Unreachable while the broker has not let it listen."""
-        if not self.listening:
+        if not self.is_listening:
             raise Unreachable(f"{self.name}: the broker has not let it listen yet; its log, and that of oslo.messaging, say why.")
 
-    def trouble(self) -> str:
+    def find_trouble(self) -> str:
         """Why it handles no messages; empty if it does. Raises Unreachable."""
-        self.check()
+        self.check_listening()
         if self._link is not None:
             self._link.check_blocked()
         if (lag := self._rpc.lag) > LONGEST_LAG_S:
             return f"a message has waited for one of {self._threads} threads for {lag:.0f} s: all are busy"
-        return self._pulse.trouble()
+        return self._pulse.find_trouble()
 
     def start(self) -> TopicServer:
         """Listen. A broker that is down is waited for in the background, without holding up the caller for long."""
-        health.BOARD.watch(self)
+        health.BOARD.watch_part(self)
         if self._link is None:
-            self._listen()
+            self._listen_until_up()
             return self
-        threading.Thread(target=self._listen, name=f"listen {self.name}", daemon=True).start()
-        if not (self._link.alive() and self._listening.wait(START_TIMEOUT_S)):
+        threading.Thread(target=self._listen_until_up, name=f"listen {self.name}", daemon=True).start()
+        if not (self._link.is_alive() and self._listening.wait(START_TIMEOUT_S)):
             LOG.warning("%s: the bus cannot be reached; listening begins when it can be reached", self.name)
         return self
 
     def stop(self, timeout: float = 10.0) -> None:
         """Take no more messages and wait up to ``timeout`` seconds for those that were taken. May be repeated."""
         self._stopping.set()
-        health.BOARD.forget(self)
-        if not self.listening:
+        health.BOARD.forget_part(self)
+        if not self.is_listening:
             return
-        ending = threading.Thread(target=self._end, name=f"stop {self.name}", daemon=True)  # with a dead broker it may not return
+        # with a dead broker it may not return
+        ending = threading.Thread(target=self._end_server, name=f"stop {self.name}", daemon=True)
         ending.start()
         ending.join(timeout)
         if ending.is_alive():
             LOG.warning("%s did not stop within %.0f s: the process ends without it", self.name, timeout)
 
-    def _listen(self) -> None:
-        while self._link is not None and not self._link.alive():
+    def _listen_until_up(self) -> None:
+        while self._link is not None and not self._link.is_alive():
             if self._stopping.wait(LISTEN_RETRY_S):
                 return
         try:
@@ -291,8 +292,8 @@ class TopicServer:
             return
         self._listening.set()
         if self._stopping.is_set():
-            self._end()
+            self._end_server()
 
-    def _end(self) -> None:
+    def _end_server(self) -> None:
         self._rpc.stop()
         self._rpc.wait()

@@ -70,24 +70,24 @@ class SuperConductorClient:
 
     def __init__(self, bus: Bus) -> None:
         self._bus = bus
-        self._client = bus.client(TOPIC)
+        self._client = bus.make_client(TOPIC)
         self._complaints = RateLimitedLog(LOG)
 
     def schedule_and_build_instances(self, context: RequestContext, batch_id: str) -> None:
         """A batch was accepted."""
-        self._ring(context, "schedule_and_build_instances", batch_id=batch_id)
+        self._cast_hint(context, "schedule_and_build_instances", batch_id=batch_id)
 
     def schedule_and_build_batches(self, context: RequestContext, batch_ids: Sequence[str]) -> None:
         """Several were accepted in one moment."""
-        self._ring(context, "schedule_and_build_batches", batch_ids=list(batch_ids))
+        self._cast_hint(context, "schedule_and_build_batches", batch_ids=list(batch_ids))
 
     def delete_instances(self, context: RequestContext, uuids: Sequence[str]) -> None:
         """Servers were deleted at the API level; their cells do not know it yet."""
-        self._ring(context, "delete_instances", uuids=list(uuids))
+        self._cast_hint(context, "delete_instances", uuids=list(uuids))
 
     def operate(self, context: RequestContext, uuids: Sequence[str]) -> None:
         """Operations wait for their next steps."""
-        self._ring(context, "operate", uuids=list(uuids))
+        self._cast_hint(context, "operate", uuids=list(uuids))
 
     def console_output(self, context: RequestContext, uuid: str, lines: int | None, timeout: float) -> str:
         """The end of a server's console output: so many lines, or all that is kept if None.
@@ -95,7 +95,7 @@ class SuperConductorClient:
         The answer is waited for up to ``timeout`` seconds. Raises what ``Client.call`` does, errors.NotFound, errors.Conflict if it
         cannot be read, errors.NotOffered if no console is kept.
         """
-        client = self._bus.client(TOPIC, timeout=timeout)
+        client = self._bus.make_client(TOPIC, timeout=timeout)
         return client.call(context, "console_output", str, uuid=uuid, lines=lines, timeout=timeout * CONDUCTOR_SHARE)
 
     def open_console(
@@ -106,9 +106,9 @@ class SuperConductorClient:
         The answer is waited for up to ``timeout`` seconds. Raises what ``console_output`` does, errors.NotOffered if the server has
         no such console.
         """
-        client = self._bus.client(TOPIC, timeout=timeout)
-        asked = {"uuid": uuid, "kind": kind, "path_digest": path_digest, "lifetime": lifetime}
-        return client.call(context, "open_console", ConsolePlace, **asked, timeout=timeout * CONDUCTOR_SHARE)
+        client = self._bus.make_client(TOPIC, timeout=timeout)
+        arguments = {"uuid": uuid, "kind": kind, "path_digest": path_digest, "lifetime": lifetime}
+        return client.call(context, "open_console", ConsolePlace, **arguments, timeout=timeout * CONDUCTOR_SHARE)
 
     def diagnostics(self, context: RequestContext, uuid: str, timeout: float) -> Diagnostics:
         """What the hypervisor knows of a server's guest.
@@ -116,10 +116,10 @@ class SuperConductorClient:
         The answer is waited for up to ``timeout`` seconds. Raises what ``console_output`` does, errors.NotOffered if the host's
         driver tells no diagnostics.
         """
-        client = self._bus.client(TOPIC, timeout=timeout)
+        client = self._bus.make_client(TOPIC, timeout=timeout)
         return client.call(context, "diagnostics", Diagnostics, uuid=uuid, timeout=timeout * CONDUCTOR_SHARE)
 
-    def _ring(self, context: RequestContext, method: str, **arguments: object) -> None:
+    def _cast_hint(self, context: RequestContext, method: str, **arguments: object) -> None:
         try:
             self._client.cast(context, method, **arguments)
         except errors.SuperconductorError as error:
@@ -129,8 +129,8 @@ class SuperConductorClient:
             LOG.exception("%s (%s) could not be sent; a sweep will find its work", method, context.request_id)
 
 
-def serve(bus: Bus, server: str, endpoint: SuperConductorEndpoint, *, threads: int = 16) -> TopicServer:
+def serve_topic(bus: Bus, server: str, endpoint: SuperConductorEndpoint, *, threads: int = 16) -> TopicServer:
     """Serve the super conductor's topic with ``endpoint``."""
-    return bus.serve(
+    return bus.serve_topic(
         TOPIC, server, [endpoint], threads=threads, interface=SuperConductorEndpoint, shared_name=True, apart=QUESTIONS
     )

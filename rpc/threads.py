@@ -37,14 +37,14 @@ class Threads:
 
     def submit(self, function: Callable[..., object], *arguments: object, size: int = 0) -> None:
         """Call ``function``, which must raise nothing, as soon as a thread is free. ``size``: bytes that it is given."""
-        self._pool.submit(function, *arguments, weight=size)
+        self._pool.submit_call(function, *arguments, weight=size)
 
     def shutdown(self, wait: bool = True) -> None:
         """End, after all that was submitted; with ``wait`` return no sooner."""
         self._pool.close()
         if wait:
-            self._pool.wait_for(lambda: not self._pool.threads, None)
+            self._pool.wait_for(lambda: not self._pool.thread_count, None)
 
     def _has_room(self, size: int) -> bool:
-        under_way = self._pool.weight
+        under_way = self._pool.total_weight
         return self._pool.has_free_thread and (not under_way or under_way + size <= UNDER_WAY_BYTES)

@@ -20,7 +20,7 @@ from rpc import agents, rabbit
 from rpc.agents import Confined
 from rpc.blocking import Blocking
 from rpc.client import Client, MethodCall
-from rpc.codec import shared
+from rpc.codec import shared_codec
 from rpc.counting import MessageKind, Observer
 from rpc.drivers.embedded import EmbeddedDriver
 from rpc.drivers.library import library_metrics, library_tracing
@@ -67,8 +67,10 @@ class Bus:
         self.observer = observer
         label = f"{name} ({self.url_masked})" if name else self.url_masked
         self._transport = open_transport(url, confined=confined)
-        self._link = None if _embedded(url) else rabbit.Link(om.TransportURL.parse(private_conf(), url), label, self._blocking())
-        self._codec = shared()
+        self._link = (
+            None if _is_embedded(url) else rabbit.Link(om.TransportURL.parse(private_conf(), url), label, self._blocking_state())
+        )
+        self._codec = shared_codec()
         self._serializer = Serializer(self._codec)
         self._server_serializer = ServerSerializer(self._codec)
         self.peers: Peers = all_newest
@@ -79,11 +81,11 @@ class Bus:
     def __repr__(self) -> str:
         return f"Bus({self.url_masked!r}, name={self.name!r})"
 
-    def _blocking(self) -> Blocking:
+    def _blocking_state(self) -> Blocking:
         driver = self._transport._driver
         return driver.blocking if isinstance(driver, RabbitDriver) else Blocking()
 
-    def trouble(self) -> str:
+    def find_trouble(self) -> str:
         """Why nothing can be sent, as far as a broker has said so; empty otherwise. May block for seconds."""
         try:
             if self._link is not None:
@@ -98,15 +100,15 @@ class Bus:
         return self._link is None
 
     @property
-    def vhost(self) -> str:
+    def virtual_host(self) -> str:
         """The virtual host of its URL."""
         return str(self._transport._driver._url.virtual_host or "/")
 
-    def client(self, topic: str, *, timeout: float = CALL_TIMEOUT_S) -> Client:
+    def make_client(self, topic: str, *, timeout: float = CALL_TIMEOUT_S) -> Client:
         """A client of a topic whose calls wait up to ``timeout`` seconds for their answer."""
         return Client(self, om.Target(topic=topic), timeout)
 
-    def serve(
+    def serve_topic(
         self,
         topic: str,
         server: str,
@@ -128,7 +130,7 @@ class Bus:
         """
         if from_agents and not self.is_embedded:
             self._transport._driver.bind_beside(topic, agents.EXCHANGE)
-        pulse = Pulse(self.client(topic).on(server), fanout=shared_name, threads=max(1, threads))
+        pulse = Pulse(self.make_client(topic).on_server(server), fanout=shared_name, threads=max(1, threads))
         wrapped = [Endpoint(topic, endpoint, interface=interface, under_way=pulse.under_way) for endpoint in endpoints]
         wrapped.append(Endpoint(topic, pulse, interface=PulseEndpoint, under_way=pulse.under_way))
         rpc = self._rpc_server(topic, server, wrapped)
@@ -136,7 +138,7 @@ class Bus:
             not threads and not self.is_embedded
         )  # on the embedded bus, messages arrive in the threads of their senders
         rpc.apart = frozenset(apart)
-        return self._started(TopicServer(rpc, f"{topic}.{server} on {self.name}", threads, self._link, pulse))
+        return self._start_server(TopicServer(rpc, f"{topic}.{server} on {self.name}", threads, self._link, pulse))
 
     def _rpc_server(self, topic: str, server: str, endpoints: Sequence[Endpoint]) -> Any:
         return om.get_rpc_server(
@@ -148,7 +150,7 @@ class Bus:
             server_cls=ThreadedServer,
         )
 
-    def _started(self, server: TopicServer) -> TopicServer:
+    def _start_server(self, server: TopicServer) -> TopicServer:
         self._servers.append(server)
         return server.start()
 
@@ -156,27 +158,27 @@ class Bus:
         """Listen on ``topic`` as several servers, given by name with their endpoints, on one connection and in one thread.
 
         That thread handles the messages itself. What is sent to no particular server does not arrive here. There must be a server.
-        The rest is as with ``serve``.
+        The rest is as with ``serve_topic``.
         """
         first = next(iter(endpoints))
         if not isinstance(self._transport._driver, RabbitDriver):  # the others listen for one server each
             for server, endpoint in endpoints.items():
-                made = self.serve(topic, server, [endpoint], threads=0, interface=interface, apart=apart)
-            return made
-        pulse = Pulse(self.client(topic).on(first), fanout=False, threads=1)
+                topic_server = self.serve_topic(topic, server, [endpoint], threads=0, interface=interface, apart=apart)
+            return topic_server
+        pulse = Pulse(self.make_client(topic).on_server(first), fanout=False, threads=1)
         rpc = self._rpc_server(topic, first, [])
         rpc.in_listener, rpc.apart, rpc.servers = True, frozenset(apart), tuple(endpoints)
         for server, endpoint in endpoints.items():
             rpc.dispatcher.add(server, [Endpoint(topic, endpoint, interface=interface, under_way=pulse.under_way)])
         rpc.dispatcher.add(first, [Endpoint(topic, pulse, interface=PulseEndpoint, under_way=pulse.under_way)])
-        return self._started(TopicServer(rpc, f"{topic} of {len(endpoints)} servers on {self.name}", 0, self._link, pulse))
+        return self._start_server(TopicServer(rpc, f"{topic} of {len(endpoints)} servers on {self.name}", 0, self._link, pulse))
 
     def take_answers_of_agents(self) -> None:
         """From the first call on, let answers of agents with broker users of their own arrive, too."""
         if not self.is_embedded:
             self._transport._driver.answers_beside = agents.EXCHANGE
 
-    def deliver(
+    def deliver_message(
         self, target: om.Target, context: RequestContext, message: MethodCall, timeout: float | None = None
     ) -> msgspec.Raw | None:
         """Have the driver send ``message``, and return the answer that comes within ``timeout`` seconds, as JSON; None: to a cast.
@@ -185,7 +187,7 @@ class Bus:
         does, and errors.Invalid for what no broker would take.
         """
         answer: msgspec.Raw | None = self._transport._send(
-            *self._serialized(target, context, message),
+            *self._serialize_call(target, context, message),
             wait_for_reply=timeout is not None,
             timeout=timeout,
             retry=None if self._link is None else rabbit.SEND_RETRIES,
@@ -194,18 +196,18 @@ class Bus:
 
     def deliver_each(self, casts: Iterable[tuple[om.Target, RequestContext, MethodCall]]) -> None:
         """Have the driver send these, in one go. Raises as above: where that is Invalid none was sent, else some may have been."""
-        messages = [self._serialized(*cast) for cast in casts]
+        messages = [self._serialize_call(*cast) for cast in casts]
         self._transport._driver.send_each(messages, None if self._link is None else rabbit.SEND_RETRIES)
 
-    def _serialized(
+    def _serialize_call(
         self, target: om.Target, context: RequestContext, message: MethodCall
     ) -> tuple[om.Target, dict[str, Any], dict[str, Any]]:
-        serializer, encode = self._serializer, self._codec.encode
+        serializer, encode = self._serializer, self._codec.encode_value
 
-        def peer() -> MessagesVersion:
+        def peer_version() -> MessagesVersion:
             return self.peers(target.topic, target.server)
 
-        arguments = {name: encode(value, peer) for name, value in message.arguments.items()}
+        arguments = {name: encode(value, peer_version) for name, value in message.arguments.items()}
         return target, serializer.serialize_context(context), {"method": message.method, "args": arguments, "version": VERSION}
 
     def send(self, send: Callable[[], T], timeout: float) -> T:
@@ -219,17 +221,17 @@ class Bus:
                 raise Unreachable(f"The bus {self.name} has been closed.") from None
             raise
 
-    def check(self) -> None:
+    def check_broker(self) -> None:
         """Raise Unreachable unless a broker answers. The bus inside a process always does."""
         if self._link is not None:
-            self._link.probe()
+            self._link.probe_hosts()
 
-    def login(self) -> None:
+    def check_login(self) -> None:
         """Raise Unreachable unless a broker answers, takes the user, the password and the virtual host of the URL, and messages."""
         if self._link is not None:
-            self._link.login()
+            self._link.check_login()
 
-    def observe(self, topic: str, method: str, kind: MessageKind) -> None:
+    def count_message(self, topic: str, method: str, kind: MessageKind) -> None:
         counters.sent(topic, method, kind).inc()
         if self.observer is not None:
             self.observer(topic, method, kind)
@@ -270,11 +272,11 @@ def open_transport(url: str, kind: type[Transport] = RPCTransport, confined: Con
         if not url.startswith(("embedded://", "rabbit://")):
             raise errors.Misconfigured(f"The bus URL {mask_url(url)} must begin with rabbit:// or embedded://.")
         parsed = om.TransportURL.parse(conf, url)
-        if _embedded(url):
+        if _is_embedded(url):
             return kind(EmbeddedDriver(conf, parsed, EXCHANGE, modules))
         conf.set_default("control_exchange", EXCHANGE)  # an option that parsing the URL has registered
         rabbit.fill_in(parsed)
-        rabbit.check(parsed)
+        rabbit.check_options(parsed)
         return kind(RabbitDriver(conf, parsed, EXCHANGE, modules, confined=confined))
     except (om.InvalidTransportURL, cfg.Error, ValueError, RuntimeError) as error:
         raise errors.Misconfigured(f"The bus URL {mask_url(url)} cannot be used: {mask_url(str(error))}.") from None
@@ -293,5 +295,5 @@ def private_conf() -> Any:
     return conf
 
 
-def _embedded(url: str) -> bool:
+def _is_embedded(url: str) -> bool:
     return url.startswith("embedded://")

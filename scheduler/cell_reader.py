@@ -55,7 +55,7 @@ class LastReports:
         self._free: list[int] = []
         self._at, self._counts, self._flags = np.zeros(0), np.zeros(0, np.int64), np.zeros(0, np.int8)
 
-    def look(self, signs: Signs, mono: float, names: Mapping[str, str] | None = None) -> tuple[Floats, Mask]:
+    def enter_signs(self, signs: Signs, mono: float, names: Mapping[str, str] | None = None) -> tuple[Floats, Mask]:
         """Enter newer signs of life. Returns when each host was last heard of, and which have news.
 
         That is a host that is new, a report of its agent, or a changed flag. ``names``: hosts' names as others have them in memory,
@@ -64,12 +64,12 @@ class LastReports:
         places: Ints = np.fromiter(map(self._places.get, signs.hosts, repeat(-1)), np.int64, len(signs.hosts))
         is_new = places < 0
         if is_new.any():
-            theirs = list(compress(signs.hosts, is_new))
-            places[is_new] = self._new_places(len(theirs))
-            kept = map((names or {}).get, theirs, theirs)
-            self._places.update(zip(kept, places[is_new].tolist(), strict=True))
+            new_hosts = list(compress(signs.hosts, is_new))
+            places[is_new] = self._new_places(len(new_hosts))
+            remembered_names = map((names or {}).get, new_hosts, new_hosts)
+            self._places.update(zip(remembered_names, places[is_new].tolist(), strict=True))
         counts, ages = np.array(signs.report_counts, np.int64), np.array(signs.ages, np.float64)
-        flags = _bits(signs.disabled) | _bits(signs.forced_down) << 1 | _bits(signs.stopping) << 2
+        flags = _flag_bits(signs.disabled) | _flag_bits(signs.forced_down) << 1 | _flag_bits(signs.stopping) << 2
         has_reported = ~is_new & (counts != self._counts[places])
         news: Mask = is_new | has_reported | (flags != self._flags[places])
         self._at[places[is_new]] = mono - np.maximum(ages[is_new], 0.0)
@@ -89,12 +89,12 @@ class LastReports:
         more = count - len(again)
         if more:
             self._at, self._counts, self._flags = (
-                np.concatenate((each, np.zeros(more, each.dtype))) for each in (self._at, self._counts, self._flags)
+                np.concatenate((column, np.zeros(more, column.dtype))) for column in (self._at, self._counts, self._flags)
             )
         return [*again, *range(size, size + more)]
 
 
-def _bits(flags: Sequence[bool]) -> npt.NDArray[np.int8]:
+def _flag_bits(flags: Sequence[bool]) -> npt.NDArray[np.int8]:
     return np.array(flags, np.int8)
 
 
@@ -124,27 +124,27 @@ class CellWatch:
         self._services_changed = False
         self._anew = threading.Event()
         self._stopped = False
-        self._heard = LastReports()
+        self._last_reports = LastReports()
 
-    def look(self) -> bool:
+    def read_changes(self) -> bool:
         """Read once. Returns whether there is more to read at once. Raises CellUnavailable; the table then keeps what it has."""
         began = time.monotonic()
         if self._reload() or self._behind or self._anew.is_set():
             self._behind = True
             self._anew.clear()
-            self._reader.restart()  # before its turn: a cell that does not answer takes no other cell's
+            self._reader.restart_at_end()  # before its turn: a cell that does not answer takes no other cell's
             with self._loads:
                 if self._stopped:
                     return False
-                self._load()
+                self._read_all_nodes()
                 self._read_services(every_row=True)
             self._behind = False
             more = False
         else:
             head = self._read_services(recent=not self._read_all_services()) if self._poll() else None
-            more = self._follow() if head != self._reader.cursor else False
+            more = self._read_feed() if head != self._reader.last_event else False
         with self._table.lock:
-            self._table.set_feed_read(self.cell.uuid, self._reader.cursor)
+            self._table.set_feed_read(self.cell.uuid, self._reader.last_event)
         if self.first_read_at is None:
             self.first_read_at = time.monotonic()
         self.seen_at = began
@@ -162,25 +162,25 @@ class CellWatch:
     def read_anew(self) -> None:
         """Read all nodes of the cell at the next look. Needed when hosts that the table took from other cells are mapped to it."""
         self._anew.set()
-        self.pace.hurry()
+        self.pace.hurry_for()
 
-    def _load(self) -> None:
+    def _read_all_nodes(self) -> None:
         """Read all nodes, page by page. Changes made meanwhile come with the feed, which was restarted first."""
-        found: set[tuple[str, str]] = set()
+        seen_nodes: set[tuple[str, str]] = set()
         after: tuple[str, str] | None = compute_nodes.BEFORE_FIRST_PAGE
         while after is not None:
             page = self.cell.read(compute_nodes.list_after, after, NODES_PAGE_SIZE)
             with self._table.lock:
                 self._table.set_nodes(self.cell.uuid, page.nodes, ahead=True)
-            found.update((node.host, node.node) for node in page.nodes)
+            seen_nodes.update((node.host, node.node) for node in page.nodes)
             after = page.last
         with self._table.lock:
-            self._table.keep_nodes(self.cell.uuid, found)
+            self._table.keep_nodes(self.cell.uuid, seen_nodes)
 
-    def _follow(self) -> bool:
+    def _read_feed(self) -> bool:
         batch = self._reader.read(FEED_PAGE_SIZE)
         if batch.events:
-            self.pace.hurry()
+            self.pace.hurry_for()
         if batch.behind:
             LOG.info("cell %s: its feed was trimmed behind this reader: reading its nodes anew", self.cell.name)
             self._behind = True
@@ -188,12 +188,12 @@ class CellWatch:
         nodes: dict[tuple[str, str], ComputeNode] = {}
         for event in batch.events:
             if event.kind is EventKind.HOST:
-                node = compute_nodes.readable(event.payload)
+                node = compute_nodes.decode_node(event.payload)
                 if node is not None:
                     nodes[node.host, node.node] = node
             self._services_changed |= event.kind is EventKind.SERVICE  # kept if the cell does not answer below
         with self._table.lock:
-            new = any(self._table.unheard(host, node) for host, node in nodes)
+            new = any(self._table.is_unheard(host, node) for host, node in nodes)
             self._table.set_nodes(self.cell.uuid, list(nodes.values()), ahead=True)
         if new or self._services_changed:
             self._read_services(every_row=new)
@@ -208,25 +208,27 @@ class CellWatch:
         """
         mono = time.monotonic()
         window = mono - self._services_read_at + COMMIT_WAIT_S if recent else None
-        signs = self.cell.read(services.signs, AGENT_BINARY, window)
-        heard_at, told = self._heard.look(signs, mono, self._names() if every_row else None)
+        signs = self.cell.read(services.read_signs, AGENT_BINARY, window)
+        heard_at, changed = self._last_reports.enter_signs(signs, mono, self._host_names() if every_row else None)
         if every_row:
-            told[:] = True
+            changed[:] = True
         self._services_read_at = mono
         # an agent that is stopping takes no more orders, so it counts as down
         heard_at[np.array(signs.stopping, np.bool_)] = -np.inf
         disabled, forced_down = np.array(signs.disabled, np.bool_), np.array(signs.forced_down, np.bool_)
-        self._enter(ServiceReports(list(compress(signs.hosts, told)), heard_at[told], disabled[told], forced_down[told]))
+        self._enter_reports(
+            ServiceReports(list(compress(signs.hosts, changed)), heard_at[changed], disabled[changed], forced_down[changed])
+        )
         if not recent:
-            self._enter(ServiceReports.alike(self._heard.forget_others(frozenset(signs.hosts)), -np.inf))
+            self._enter_reports(ServiceReports.same_for_all(self._last_reports.forget_others(frozenset(signs.hosts)), -np.inf))
         return signs.head
 
-    def _enter(self, reports: ServiceReports) -> None:
+    def _enter_reports(self, reports: ServiceReports) -> None:
         for start in range(0, len(reports.hosts), SERVICES_PAGE_SIZE):
             with self._table.lock:
-                self._table.set_services(self.cell.uuid, reports.part(start, SERVICES_PAGE_SIZE))
+                self._table.set_services(self.cell.uuid, reports.slice_from(start, SERVICES_PAGE_SIZE))
 
-    def _names(self) -> dict[str, str]:
+    def _host_names(self) -> dict[str, str]:
         """The names of the cell's hosts as the table has them in memory, by name."""
         with self._table.lock:
             rows = self._table.of_cell(self._table.cell_number(self.cell.uuid)).tolist()

@@ -12,13 +12,13 @@ from db.sql.engine import ApiDatabase
 from rpc import scheduler as seam
 from rpc.server import TopicServer
 from rpc.transport import Bus
-from scheduler.capacity_metrics import Room
+from scheduler.capacity_metrics import CapacityMetrics
 from scheduler.claim.cursor import Cursor
 from scheduler.framework.settings import SchedulerSettings
 from scheduler.manager import SchedulerManager
 from scheduler.plugins import load_driver
 from scheduler.table.host_table import HostTable
-from scheduler.table_updater import Freshness
+from scheduler.table_updater import TableUpdater
 from service.periodic import Periodic
 
 SURVEYS_INTERVAL_S = 0.2
@@ -34,9 +34,9 @@ class SchedulerService:
         self._bus = bus
         self._server: TopicServer | None = None
         table, cursor = HostTable(settings.default_availability_zone), Cursor()
-        self.freshness = Freshness(settings, registry, api_database, table, cursor)
+        self.freshness = TableUpdater(settings, registry, api_database, table, cursor)
         self._table = table
-        self._room = Room(table)
+        self._room = CapacityMetrics(table)
         ledger = Ledger(api_database, f"scheduler {self._server_name}")
         self.manager = SchedulerManager(
             settings,
@@ -44,10 +44,10 @@ class SchedulerService:
             table,
             cursor,
             ledger,
-            self.freshness.view,
-            self.freshness.topology,
-            self.freshness.flavors,
-            self.freshness.hurry,
+            self.freshness.current_view,
+            self.freshness.topology_epochs,
+            self.freshness.usable_flavors,
+            self.freshness.hurry_cells,
         )
         self._keeper = Periodic("scheduler-surveys", SURVEYS_INTERVAL_S, self.manager.keep_surveys)
 
@@ -55,26 +55,26 @@ class SchedulerService:
         """Read the fleet, then serve the topic ``scheduler``. Raises DatabaseUnavailable if the API database cannot be read."""
         self.freshness.start()
         self._keeper.start()
-        self._server = seam.serve(self._bus, self._server_name, self.manager)
+        self._server = seam.serve_topic(self._bus, self._server_name, self.manager)
 
-    def check(self) -> None:
+    def check_listening(self) -> None:
         """Raise Unreachable while the server is not listening on the bus."""
         if self._server is not None:
-            self._server.check()
+            self._server.check_listening()
 
-    def reload(self, settings: SchedulerSettings) -> None:
+    def reload_settings(self, settings: SchedulerSettings) -> None:
         """Use ``settings`` from the next transaction on. Raises Misconfigured, and then changes nothing."""
-        self.manager.reload(settings, load_driver(settings))
+        self.manager.reload_settings(settings, load_driver(settings))
 
-    def schedulable(self) -> int:
+    def count_schedulable(self) -> int:
         """The number of eligible nodes: mapped, known to the ledger, not forced down, and reported by one cell only."""
         with self._table.lock:
             return int(self._table.eligible[: self._table.size].sum())
 
-    def known(self) -> int:
+    def count_known(self) -> int:
         """The number of nodes that are mapped and have reported, whatever is said of their hosts."""
         with self._table.lock:
-            return int(self._table.known(slice(0, self._table.size)).sum())
+            return int(self._table.are_known(slice(0, self._table.size)).sum())
 
     def stop(self) -> None:
         """Take no new calls, and answer those under way. May also be called if ``start`` failed."""

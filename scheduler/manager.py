@@ -18,7 +18,7 @@ from db.api.rows.ledger import Stamp
 from db.sql.connection import ApiTransaction
 from objects import errors, hints
 from objects.capacity import Capacity, Loss
-from objects.choice import Choice, refused
+from objects.choice import Choice, refusal_choice
 from objects.context import RequestContext
 from objects.dry_run import DryRun
 from objects.flavor import Flavor
@@ -32,7 +32,7 @@ from scheduler.claim.cursor import Cursor
 from scheduler.claim.stripes import Stripes
 from scheduler.engine import capacity
 from scheduler.engine.driver import SchedulerDriver
-from scheduler.engine.job import Job, PlanContext, checked
+from scheduler.engine.job import Job, PlanContext, checked_job
 from scheduler.framework.settings import SchedulerSettings
 from scheduler.table.host_table import HostTable
 from scheduler.table_updater import TOPOLOGY_EPOCHS
@@ -42,7 +42,7 @@ from scheduler.what_if.dry_run import DryRunPlanner
 from service import metrics
 from service.batching import GroupCommit
 from service.retry import pause_after
-from service.steps import step
+from service.steps import log_step
 
 LOG = logging.getLogger(__name__)
 
@@ -96,7 +96,7 @@ class SchedulerManager:
         """Bring what is kept of earlier surveys up to date, beside decisions. Only one thread may call it."""
         self._driver.shapes.keep_up(self._table)
 
-    def reload(self, settings: SchedulerSettings, driver: SchedulerDriver) -> None:
+    def reload_settings(self, settings: SchedulerSettings, driver: SchedulerDriver) -> None:
         """Use these settings, and this driver with its filters and weighers, from the next transaction on."""
         self._settings, self._driver = settings, driver
 
@@ -114,11 +114,11 @@ class SchedulerManager:
         Invalid for a malformed call, Conflict if other transactions took the hosts in all tries or hosts are held for retries or
         moves, and DatabaseUnavailable.
         """
-        job = checked(context, request_spec, instance_uuids)
-        job.places = self._places(request_spec)
-        self._recheck(job)
-        self._try([job], is_patient=True)
-        return self._answer(job)
+        job = checked_job(context, request_spec, instance_uuids)
+        job.places = self._hosts_of_hints(request_spec)
+        self._recheck_claims(job)
+        self._schedule_jobs([job], is_patient=True)
+        return self._selections_or_raise(job)
 
     def select_for_each(self, context: RequestContext, request_specs: Sequence[RequestSpec]) -> list[Choice]:
         """The same for several batches in one transaction, each with all instances of its fences. Answers are in request order.
@@ -126,21 +126,23 @@ class SchedulerManager:
         A batch that finds no host because this process does not know the whole fleet yet gets Conflict, so that it does not delay
         the others.
         """
-        found: dict[int, Choice] = {}
+        choices: dict[int, Choice] = {}
         jobs: dict[int, Job] = {}
         for number, spec in enumerate(request_specs):
-            own = msgspec.structs.replace(context, request_id=spec.request_id, project_id=spec.project_id, user_id=spec.user_id)
+            batch_context = msgspec.structs.replace(
+                context, request_id=spec.request_id, project_id=spec.project_id, user_id=spec.user_id
+            )
             try:
-                jobs[number] = checked(own, spec, list(spec.fences))
-                jobs[number].places = self._places(spec)
-                self._recheck(jobs[number])
+                jobs[number] = checked_job(batch_context, spec, list(spec.fences))
+                jobs[number].places = self._hosts_of_hints(spec)
+                self._recheck_claims(jobs[number])
             except errors.SuperconductorError as error:
-                found[number] = refused(error)
-        self._try([job for number, job in jobs.items() if number not in found])
+                choices[number] = refusal_choice(error)
+        self._schedule_jobs([job for number, job in jobs.items() if number not in choices])
         for number, job in jobs.items():
-            if number not in found:
-                found[number] = self._choice(job)
-        return [found[number] for number in range(len(request_specs))]
+            if number not in choices:
+                choices[number] = self._choice_of(job)
+        return [choices[number] for number in range(len(request_specs))]
 
     def dry_run(self, context: RequestContext, request_spec: RequestSpec) -> DryRun:
         """Decide about all instances of ``request_spec.fences`` as ``select_destinations`` does, and carry nothing out.
@@ -150,13 +152,13 @@ class SchedulerManager:
         Raises what ``select_destinations`` does, but for a refusal: that is an answer. Nobody waits for hosts that this process has
         not heard of yet: Conflict.
         """
-        job = checked(context, request_spec, list(request_spec.fences))
-        job.places = self._places(request_spec)
+        job = checked_job(context, request_spec, list(request_spec.fences))
+        job.places = self._hosts_of_hints(request_spec)
         for look in (False, True, True):
-            topology, now = self._topology(look=look), self._now()
-            planner = DryRunPlanner(self._table, self._stripes.apply(self._driver, now.mono), self._cursor, [job], now)
+            topology, now = self._topology(look=look), self._plan_context()
+            planner = DryRunPlanner(self._table, self._stripes.with_stripe(self._driver, now.mono), self._cursor, [job], now)
             try:
-                self._ledger.database.read(claims.rehearse, [job.ask], planner, topology)
+                self._ledger.database.read(claims.rehearse_claim, [job.claim_request], planner, topology)
             except claims.Outdated:
                 continue
             if job.error is not None:
@@ -172,10 +174,10 @@ class SchedulerManager:
 
         Raises NoValidHost for an image that no host can run, and Conflict if this process does not know the host.
         """
-        job = checked(context, msgspec.structs.replace(request_spec, move=None), ())  # one that made this body is over
+        job = checked_job(context, msgspec.structs.replace(request_spec, move=None), ())  # one that made this body is over
         self._topology(look=True)
-        claimed = self._ledger.database.read(claims.taken, [instance_uuid])
-        now = self._now()
+        claimed = self._ledger.database.read(claims.list_claimed, [instance_uuid])
+        now = self._plan_context()
         for _, inventory, _ in claimed:
             with self._table.lock:
                 reason = recheck.refusal_of_image(self._table, self._driver, now, job, inventory)
@@ -199,18 +201,21 @@ class SchedulerManager:
             displaced = database.read(displaced_servers.read, inventories, failure_simulation.SERVERS_LIMIT)
             kinds, slots = failure_simulation.kinds_of(context, displaced, lost, hosts), displaced.slots
             for kind in kinds:
-                kind.job.places = self._places(kind.job.spec)
-            request_specs = [failure_simulation.without(spec, lost, hosts) for spec in request_specs]
-        jobs = [checked(context, spec, ()) for spec in request_specs]
+                kind.job.places = self._hosts_of_hints(kind.job.spec)
+            request_specs = [failure_simulation.spec_without_lost(spec, lost, hosts) for spec in request_specs]
+        jobs = [checked_job(context, spec, ()) for spec in request_specs]
         self._read_claims()
-        now, driver = self._now(), self._driver
+        now, driver = self._plan_context(), self._driver
         with self._table.lock:
-            with self._table.tentative():
-                outcome = failure_simulation.place(self._table, driver, now, kinds, slots, gone) if lost is not None else None
-                requests = [job.request(self._table, now) for job in jobs]
-                alone = [capacity.room(self._table, driver, request) for request in requests]
+            with self._table.take_tentatively():
+                outcome = (
+                    failure_simulation.place_bodies(self._table, driver, now, kinds, slots, gone) if lost is not None else None
+                )
+                requests = [job.make_request(self._table, now) for job in jobs]
+                alone = [capacity.host_room(self._table, driver, request) for request in requests]
                 rooms = [
-                    capacity.flavor_room(self._table, job.spec.flavor.name, found) for job, found in zip(jobs, alone, strict=True)
+                    capacity.flavor_room(self._table, job.spec.flavor.name, room_alone)
+                    for job, room_alone in zip(jobs, alone, strict=True)
                 ]
                 sets = capacity.sets_room(self._table, driver, requests, alone) if len(requests) > 1 else None
             return Capacity(
@@ -232,28 +237,30 @@ class SchedulerManager:
         """
         self._topology(look=True)
         self._read_claims()
-        now = self._now()
+        now = self._plan_context()
         with self._table.lock:
-            there = self._table.cell[: self._table.size] >= 0
-            servers = int(self._table.instances[: self._table.size][there].sum())
-            allowed = min(int(servers * at_most / 100), rebalance.limit(self._table))
-            inventories = self._table.inventory[rebalance.sources(self._table, now, allowed)].tolist()
-            most = rebalance.bound(self._table, allowed)
+            is_in_cell = self._table.cell[: self._table.size] >= 0
+            servers = int(self._table.instances[: self._table.size][is_in_cell].sum())
+            allowed = min(int(servers * at_most / 100), rebalance.server_limit(self._table))
+            inventories = self._table.inventory[rebalance.source_rows(self._table, now, allowed)].tolist()
+            most = rebalance.emptied_bound(self._table, allowed)
         database = self._ledger.database
-        found = database.read(movable.read, inventories, 2 * rebalance.SERVERS_LIMIT)
-        movers = rebalance.movers_of(context, found)
-        for some in movers.values():
-            for mover in some:
-                mover.job.places = self._places(mover.job.spec)
+        movable_servers = database.read(movable.read, inventories, 2 * rebalance.SERVERS_LIMIT)
+        movers = rebalance.movers_of(context, movable_servers)
+        for movers_of_host in movers.values():
+            for mover in movers_of_host:
+                mover.job.places = self._hosts_of_hints(mover.job.spec)
         specs = request_specs or [_new_server(context, flavor) for flavor in self._flavors(context.project_id)[:1]]
-        jobs = [checked(context, spec, ()) for spec in specs]
-        rebalancer = rebalance.Rebalancer(self._table, self._driver, now, found.claims.slots, inventories, movers, allowed)
+        jobs = [checked_job(context, spec, ()) for spec in specs]
+        rebalancer = rebalance.Rebalancer(
+            self._table, self._driver, now, movable_servers.claims.slots, inventories, movers, allowed
+        )
         with self._table.lock:
-            before = rebalance.state(self._table, self._driver, jobs, now)
+            before = rebalance.fleet_state(self._table, self._driver, jobs, now)
         rebalancer.run()
-        with self._table.lock, rebalancer.shown():
-            after = rebalance.state(self._table, self._driver, jobs, now)
-            plan = rebalancer.plan
+        with self._table.lock, rebalancer.show_plan():
+            after = rebalance.fleet_state(self._table, self._driver, jobs, now)
+            plan = rebalancer.plan_so_far
             hosts = tuple(self._table.hosts[row] for row in plan.rows)
         return Rebalance(
             servers=servers,
@@ -263,12 +270,12 @@ class SchedulerManager:
             bound=most,
             before=before,
             after=after,
-            considered=len(found.claims.bodies),
-            kept=rebalance.kept_of(found),
+            considered=len(movable_servers.claims.bodies),
+            kept=rebalance.kept_of(movable_servers),
             early=now.young,
         )
 
-    def _try(self, jobs: Sequence[Job], *, is_patient: bool = False) -> None:
+    def _schedule_jobs(self, jobs: Sequence[Job], *, is_patient: bool = False) -> None:
         """Schedule the jobs, and those that lose their hosts to others again.
 
         ``is_patient``: jobs wait up to ``warm_up`` seconds for hosts that this process has not heard of yet.
@@ -286,17 +293,17 @@ class SchedulerManager:
                 self._schedule(early)
             jobs = [job for job in jobs if job.lost and job.error is None]
 
-    def _choice(self, job: Job) -> Choice:
+    def _choice_of(self, job: Job) -> Choice:
         """The batch's answer. A SuperconductorError is an answer too.
 
         Any other exception fails the call; the caller then asks for each batch separately.
         """
         try:
-            return Choice(selections=tuple(map(tuple, self._answer(job))))
+            return Choice(selections=tuple(map(tuple, self._selections_or_raise(job))))
         except errors.SuperconductorError as error:
-            return refused(error)
+            return refusal_choice(error)
 
-    def _answer(self, job: Job) -> list[list[Selection]]:
+    def _selections_or_raise(self, job: Job) -> list[list[Selection]]:
         """Raises what ``select_destinations`` does."""
         if job.error is not None:
             raise job.error
@@ -306,10 +313,10 @@ class SchedulerManager:
             )
         if job.premature:
             raise errors.Conflict(f"batch {job.spec.batch_id}: not all hosts are known yet; ask again")
-        self._log(job)
-        return job.answer()
+        self._log_decision(job)
+        return job.selections_or_raise()
 
-    def _recheck(self, job: Job) -> None:
+    def _recheck_claims(self, job: Job) -> None:
         """Exclude the hosts of the job's held claims that would not be chosen for them now: these claims are then replaced.
 
         Raises Conflict if that may only seem so, because this process has not heard of all hosts yet.
@@ -317,13 +324,13 @@ class SchedulerManager:
         if not job.spec.rechecks_claims:
             return
         database, group = self._ledger.database, job.spec.group
-        claimed = database.read(claims.taken, job.uuids)
+        claimed = database.read(claims.list_claimed, job.uuids)
         if not claimed:
             return
         self._topology(look=True)
         slots = database.read(group_slots.read, [group]) if group is not None else []
         self._read_claims()
-        now = self._now()
+        now = self._plan_context()
         with self._table.lock:
             refusing = recheck.refusing_hosts(self._table, self._driver, now, job, claimed, slots)
         if refusing and now.young:
@@ -336,15 +343,17 @@ class SchedulerManager:
     def _read_claims(self) -> None:
         """Enter the claims that were committed since the last look, by other schedulers and by conductors that release them."""
         with self._table.lock:
-            position = self._cursor.position()
+            position = self._cursor.recent_position()
         log = self._ledger.database.read(claims.changed_since, *position)
         with self._table.lock:
             self._table.set_inventories(log.rows, time.monotonic())
-            self._cursor.advance(log.rows)
+            self._cursor.note_rows(log.rows)
 
-    def _places(self, spec: RequestSpec) -> Mapping[str, str]:
+    def _hosts_of_hints(self, spec: RequestSpec) -> Mapping[str, str]:
         """The hosts of the servers that hints name, by uuid."""
-        named = [uuid for name in (hints.SAME_HOST, hints.DIFFERENT_HOST) for uuid in hints.servers(spec.scheduler_hints, name)]
+        named = [
+            uuid for name in (hints.SAME_HOST, hints.DIFFERENT_HOST) for uuid in hints.server_uuids(spec.scheduler_hints, name)
+        ]
         return self._ledger.database.read(claims.hosts_of, spec.project_id, named) if named else {}
 
     def _schedule_all(self, calls: Sequence[Sequence[Job]]) -> list[Exception | None]:
@@ -360,47 +369,47 @@ class SchedulerManager:
                     together.append(job)
                 else:
                     later.append(job)
-            self._claim(together)
+            self._claim_jobs(together)
             waiting = later
         return [None] * len(calls)
 
-    def _claim(self, jobs: Sequence[Job]) -> None:
-        asks = [job.ask for job in jobs]
+    def _claim_jobs(self, jobs: Sequence[Job]) -> None:
+        asks = [job.claim_request for job in jobs]
         known = sum(job.conflicts for job in jobs)
         for last in (False, False, True):
             topology = self._topology(look=False)
-            now = self._now(topology)
-            attempt = ClaimPlanner(self._table, self._stripes.apply(self._driver, now.mono), self._cursor, jobs, now)
+            now = self._plan_context(topology)
+            attempt = ClaimPlanner(self._table, self._stripes.with_stripe(self._driver, now.mono), self._cursor, jobs, now)
             try:
                 if last:  # it keeps changing
                     claimed = self._ledger.write(self._claim_undisturbed, asks, attempt)
                 else:
-                    claimed = self._ledger.write(claims.claim, asks, attempt, topology)
+                    claimed = self._ledger.write(claims.claim_hosts, asks, attempt, topology)
             except claims.Raced:
                 if last:
                     raise
             except claims.Outdated:
                 self._topology(look=True)
             else:
-                attempt.committed(claimed.inventories)
+                attempt.enter_committed(claimed.inventories)
                 conflicts = sum(job.conflicts for job in jobs) - known
                 self.conflicts += conflicts
                 metrics.CONFLICTS.inc(conflicts)
-                own = claimed.inventories[0].writer if claimed.inventories else None
-                self._stripes.learn(attempt.rivals, own, now.mono, conflict=conflicts > 0)
+                own_writer = claimed.inventories[0].writer if claimed.inventories else None
+                self._stripes.note_writers(attempt.rivals, own_writer, now.mono, conflict=conflicts > 0)
                 return
 
     def _claim_undisturbed(self, tx: ApiTransaction, stamp: Stamp, asks: Sequence[Ask], planner: ClaimPlanner) -> Claimed:
         """Claim on the topology as it is, which nobody can change meanwhile."""
-        epochs.hold(tx, TOPOLOGY_EPOCHS)
+        epochs.hold_epochs(tx, TOPOLOGY_EPOCHS)
         self._topology(look=True)
-        return claims.claim(tx, stamp, asks, planner)
+        return claims.claim_hosts(tx, stamp, asks, planner)
 
-    def _now(self, known: Mapping[str, int] = EVERYTHING) -> PlanContext:
+    def _plan_context(self, known: Mapping[str, int] = EVERYTHING) -> PlanContext:
         mono, view = time.monotonic(), self._view()
         return PlanContext(
             mono=mono,
-            wall=self._ledger.database.now(),
+            wall=self._ledger.database.current_time(),
             alive_since=mono - self._settings.service_down_time,
             young=mono - max(view.read_at, self._started) < self._settings.warm_up,
             mapped_since=mono - self._settings.warm_up,
@@ -411,17 +420,17 @@ class SchedulerManager:
             flavors=self._flavors,
         )
 
-    def _log(self, job: Job) -> None:
+    def _log_decision(self, job: Job) -> None:
         decision = job.decision
         if decision is not None and job.is_final:
-            metrics.DECISIONS.labels("partial" if job.partial else "refused" if decision.refused else "placed").inc()
+            metrics.DECISIONS.labels("partial" if job.partial else "refused" if decision.is_refused else "placed").inc()
             metrics.DECISION.observe(decision.elapsed_ms / 1000)
             metrics.CLAIMS.inc(len(job.placements))
             self._hurry({choice.cell for choice in decision.choices if choice.cell} or None)
             for choice in decision.choices:
-                what = "selected" if choice.host else "refused"
+                verb = "selected" if choice.host else "refused"
                 about = (choice.instance_uuid, job.spec.request_id)
-                step(LOG, what, *about, cell=choice.cell, host=choice.host, decision=decision.id)
+                log_step(LOG, verb, *about, cell=choice.cell, host=choice.host, decision=decision.id)
             placed = f"{len(job.placements)} placed"
             outcome = f"{placed}; {decision.message}" if job.partial else decision.message or placed
             LOG.info("batch %s (%s): %s, decision %s", job.spec.batch_id, job.context.request_id, outcome, decision.id)

@@ -12,14 +12,14 @@ from scheduler.framework.settings import SchedulerSettings
 from service import opts as service_opts
 from service.option_maker import OptionMaker
 
-__all__ = ["GROUP", "OPTIONS", "SchedulerSettings", "list_opts", "settings"]
+__all__ = ["GROUP", "OPTIONS", "SchedulerSettings", "list_opts", "read_settings"]
 
 GROUP = "scheduler"
 _option = OptionMaker(SchedulerSettings)
 
 
-def _multiplier(name: str, what: str) -> cfg.Opt:
-    text = f"Weight of {what}. A negative value reverses it, 0 disables it."
+def _multiplier_option(name: str, subject: str) -> cfg.Opt:
+    text = f"Weight of {subject}. A negative value reverses it, 0 disables it."
     return _option(f"{name}_weight_multiplier", text, mutable=True)
 
 
@@ -50,17 +50,17 @@ OPTIONS: tuple[cfg.Opt, ...] = (
         "Order hosts of equal weight at random (the same for the same batch), instead of by their age in the table.",
         mutable=True,
     ),
-    _multiplier("ram", "free memory"),
-    _multiplier("cpu", "free vCPUs"),
-    _multiplier("disk", "free disk"),
-    _multiplier("num_instances", "the number of instances on a host"),
-    _multiplier(
+    _multiplier_option("ram", "free memory"),
+    _multiplier_option("cpu", "free vCPUs"),
+    _multiplier_option("disk", "free disk"),
+    _multiplier_option("num_instances", "the number of instances on a host"),
+    _multiplier_option(
         "build_failure",
         "the build failures that a host caused, which lower its score and fade with [compute] failed_build_half_life",
     ),
-    _multiplier("io_ops", "the number of builds in progress on a host"),
-    _multiplier("balance", "an even use of a host's vCPUs, memory and disk"),
-    _multiplier("leftover", "free room whose shape comes near leftover_shape"),
+    _multiplier_option("io_ops", "the number of builds in progress on a host"),
+    _multiplier_option("balance", "an even use of a host's vCPUs, memory and disk"),
+    _multiplier_option("leftover", "free room whose shape comes near leftover_shape"),
     _option(
         "leftover_shape",
         "LeftoverWeigher: the free share of vCPUs that a host should keep for each share of its memory that is free. "
@@ -76,12 +76,12 @@ OPTIONS: tuple[cfg.Opt, ...] = (
         max=1.0,
         mutable=True,
     ),
-    _multiplier("affinity_room", "room for more servers of the size of an affinity group's first member"),
-    _multiplier("cell_capacity", "the free share of the cell's capacity"),
-    _multiplier("cell_spread", "a cell without other servers of the batch or group"),
-    _multiplier("cross_cell_move", "the present cell of a server that may move to another one"),
-    _multiplier("soft_affinity", "the other members of a soft-affinity group on a host"),
-    _multiplier("soft_anti_affinity", "the absence of other members of a soft-anti-affinity group"),
+    _multiplier_option("affinity_room", "room for more servers of the size of an affinity group's first member"),
+    _multiplier_option("cell_capacity", "the free share of the cell's capacity"),
+    _multiplier_option("cell_spread", "a cell without other servers of the batch or group"),
+    _multiplier_option("cross_cell_move", "the present cell of a server that may move to another one"),
+    _multiplier_option("soft_affinity", "the other members of a soft-affinity group on a host"),
+    _multiplier_option("soft_anti_affinity", "the absence of other members of a soft-anti-affinity group"),
     _option(
         "allow_resize_to_same_host",
         "Whether a resize may stay on its host, which then needs room for the new size and the old one.",
@@ -138,7 +138,7 @@ def list_opts() -> list[tuple[str, list[cfg.Opt]]]:
     return [(GROUP, [WORKERS, *OPTIONS])]
 
 
-def settings(conf: cfg.ConfigOpts) -> SchedulerSettings:
+def read_settings(conf: cfg.ConfigOpts) -> SchedulerSettings:
     """The options as a frozen record. Registers them if needed.
 
     Raises Misconfigured for a number that is not finite or too large, and for an invalid zone name.

@@ -22,13 +22,13 @@ def load_driver(settings: SchedulerSettings) -> SchedulerDriver:
 
     Raises Misconfigured for an unknown name, listing the known ones, and for a plugin that cannot be used.
     """
-    filters = [_filter(name, make, settings) for name, make in _load_plugins("enabled_filters", settings.enabled_filters)]
+    filters = [_make_filter(name, make, settings) for name, make in _load_plugins("enabled_filters", settings.enabled_filters)]
     weighers = [
-        _made("enabled_weighers", name, make, settings)
+        _make_weigher("enabled_weighers", name, make, settings)
         for name, make in _load_plugins("enabled_weighers", settings.enabled_weighers)
     ]
     [(name, make)] = _load_plugins("driver", [settings.driver])
-    driver = _built("driver", name, make, settings, filters, weighers)
+    driver = _build_plugin("driver", name, make, settings, filters, weighers)
     if not isinstance(driver, SchedulerDriver):
         raise errors.Misconfigured(f"[scheduler] driver: {name!r} is not a scheduler driver")
     return driver
@@ -71,33 +71,33 @@ def registered_plugins(namespace: str) -> Mapping[str, Sequence[str]]:
 
 def _import_plugin(option: str, path: str) -> Callable[..., Any]:
     """Import ``module:Class``."""
-    found = _built(option, path, pkgutil.resolve_name, path)
-    if not callable(found):
+    plugin = _build_plugin(option, path, pkgutil.resolve_name, path)
+    if not callable(plugin):
         raise errors.Misconfigured(f"[scheduler] {option}: {path!r} is not a class")
-    return found
+    return plugin
 
 
-def _built(option: str, name: str, make: Callable[..., Any], *given: object) -> object:
+def _build_plugin(option: str, name: str, make: Callable[..., Any], *arguments: object) -> object:
     try:
-        return make(*given)
+        return make(*arguments)
     except Exception as error:  # a site's own code may raise anything; the message names the plugin to fix
         text = f"[scheduler] {option}: {name!r} cannot be used: {type(error).__name__}: {error}"
         raise errors.Misconfigured(text) from error
 
 
-def _filter(name: str, make: Callable[..., Any], settings: SchedulerSettings) -> Filter:
+def _make_filter(name: str, make: Callable[..., Any], settings: SchedulerSettings) -> Filter:
     if isinstance(make, type) and not issubclass(make, Filter) and hasattr(make, "host_passes"):
-        adapted = _built("enabled_filters", name, make)
+        adapted = _build_plugin("enabled_filters", name, make)
         if isinstance(adapted, HostPasses):
             return Adapter(settings, name, adapted)
-    made = _built("enabled_filters", name, make, settings)
-    if not isinstance(made, Filter):
+    filter_ = _build_plugin("enabled_filters", name, make, settings)
+    if not isinstance(filter_, Filter):
         raise errors.Misconfigured(f"[scheduler] enabled_filters: {name!r} is neither a Filter nor has it host_passes(host, spec)")
-    return made
+    return filter_
 
 
-def _made(option: str, name: str, make: Callable[..., Any], settings: SchedulerSettings) -> Weigher:
-    made = _built(option, name, make, settings)
-    if not isinstance(made, Weigher):
+def _make_weigher(option: str, name: str, make: Callable[..., Any], settings: SchedulerSettings) -> Weigher:
+    weigher = _build_plugin(option, name, make, settings)
+    if not isinstance(weigher, Weigher):
         raise errors.Misconfigured(f"[scheduler] {option}: {name!r} is not a Weigher")
-    return made
+    return weigher

@@ -19,6 +19,6 @@ class FleetView(NamedTuple):
     read_at: float = 0.0
 
     @property
-    def silent(self) -> set[str]:
+    def silent_cells(self) -> set[str]:
         """Names of the cells that were never read as a whole and do not answer."""
         return {cell for cell, age in self.ages.items() if age is None and cell not in self.reading}

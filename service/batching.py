@@ -12,7 +12,7 @@ from concurrent.futures import Future
 from typing import Generic, TypeVar
 
 from objects import errors
-from service.bisect import Transient, isolate
+from service.bisect import Transient, isolate_failures
 from service.worker_pool import WorkerPool
 
 LOG = logging.getLogger(__name__)
@@ -87,7 +87,7 @@ class GroupCommit(Generic[T, R]):
         if not group:
             return
         try:
-            done = isolate(self._answer, group, transient=self._transient)
+            done = isolate_failures(self._answer_group, group, transient=self._transient)
             for (_, future), error in done.failed:
                 future.set_exception(error)
         except Exception as error:  # noqa: BLE001 - handed to every caller that waits, who raises it
@@ -97,7 +97,7 @@ class GroupCommit(Generic[T, R]):
         if followers:
             self._run()
 
-    def _answer(self, group: Sequence[tuple[T, Future[R]]]) -> None:
+    def _answer_group(self, group: Sequence[tuple[T, Future[R]]]) -> None:
         for (_, future), result in list(zip(group, self._handle([item for item, _ in group]), strict=True)):
             if isinstance(result, Exception):
                 future.set_exception(result)
@@ -106,7 +106,7 @@ class GroupCommit(Generic[T, R]):
 
 
 class RoundBatcher(Generic[T]):
-    """Handle items in rounds, each with all items added since the previous round. Callers of ``add`` do not wait.
+    """Handle items in rounds, each with all items added since the previous round. Callers of ``add_items`` do not wait.
 
     If no round is running, the next one begins at once, but no earlier than ``pace`` seconds after the previous one began. While a
     round is running, the next one collects items for ``patience`` seconds, or for twice the duration of recent rounds, at most
@@ -147,7 +147,7 @@ class RoundBatcher(Generic[T]):
         self._stopping = False
         self._pool = WorkerPool(name, workers)
 
-    def add(self, items: Sequence[T]) -> None:
+    def add_items(self, items: Sequence[T]) -> None:
         """Handle these items soon. An item that already waits is handled once. After ``stop`` items are ignored."""
         with self._changed:
             if self._stopping:
@@ -156,7 +156,7 @@ class RoundBatcher(Generic[T]):
                 LOG.debug("%s: the queue is full, %d items are left to the sweeps", self._name, len(items))
                 return
             self._waiting |= dict.fromkeys(items)
-            self._staff()
+            self._start_threads()
             self._changed.notify_all()
 
     def stop(self) -> None:
@@ -166,20 +166,20 @@ class RoundBatcher(Generic[T]):
             self._waiting.clear()
             self._changed.notify_all()
         self._pool.close()
-        self._pool.drain(None)
+        self._pool.drain_calls(None)
 
-    def _staff(self) -> None:
+    def _start_threads(self) -> None:
         """Start a thread for the next round if one is needed and allowed. The caller holds the lock."""
         if self._waiting and not self._ready and self._rounds < self._workers:
             self._ready += 1
             try:
-                self._pool.post(self._run)
+                self._pool.post_call(self._run)
             except (RuntimeError, MemoryError):  # the pool has logged it; the next items try again, or the sweeps find the rows
                 self._ready -= 1
 
     def _run(self) -> None:
         """Run rounds, one after the other, as long as items wait."""
-        while items := self._next():
+        while items := self._next_round():
             began = time.monotonic()
             try:
                 self._handle(items)
@@ -195,12 +195,12 @@ class RoundBatcher(Generic[T]):
                     return
                 self._ready += 1
 
-    def _next(self) -> list[T]:
+    def _next_round(self) -> list[T]:
         """Wait until a round may begin and return its items; an empty list ends the thread."""
         with self._changed:
             while self._waiting:
                 now = time.monotonic()
-                due = self._began + (self._hold() if self._rounds else self._pace)
+                due = self._began + (self._hold_seconds() if self._rounds else self._pace)
                 if due > now:
                     self._changed.wait(due - now)
                     continue
@@ -210,12 +210,12 @@ class RoundBatcher(Generic[T]):
                 self._began = now
                 self._rounds += 1
                 self._ready -= 1
-                self._staff()
+                self._start_threads()
                 return items
             self._ready -= 1
             return []
 
-    def _hold(self) -> float:
+    def _hold_seconds(self) -> float:
         """Seconds that the next round waits beside a running one. Uses the shortest recent round, because one slow round says
         little.
         """

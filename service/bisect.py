@@ -20,7 +20,9 @@ class Isolated(NamedTuple, Generic[T, R]):
     failed: list[tuple[T, Exception]]
 
 
-def isolate(work: Callable[[Sequence[T]], R], items: Sequence[T], *, transient: Transient = (errors.Transient,)) -> Isolated[T, R]:
+def isolate_failures(
+    work: Callable[[Sequence[T]], R], items: Sequence[T], *, transient: Transient = (errors.Transient,)
+) -> Isolated[T, R]:
     """Call ``work(items)``. If it raises, call it with each half, and so on until the items at fault are alone.
 
     One bad item of 500 costs about 20 calls. ``work`` must be atomic: a call that raised has changed nothing, or may be repeated.
@@ -32,15 +34,15 @@ def isolate(work: Callable[[Sequence[T]], R], items: Sequence[T], *, transient: 
     failed: list[tuple[T, Exception]] = []
     waiting = [items] if items else []
     while waiting:
-        some = waiting.pop()
+        part = waiting.pop()
         try:
-            results.append(work(some))
+            results.append(work(part))
         except transient:
             raise
         except Exception as error:  # noqa: BLE001 - an item may make work raise anything; the error is returned with the item
-            if len(some) == 1:
-                failed.append((some[0], error))
+            if len(part) == 1:
+                failed.append((part[0], error))
             else:
-                half = len(some) // 2
-                waiting += [some[half:], some[:half]]
+                half = len(part) // 2
+                waiting += [part[half:], part[:half]]
     return Isolated(results, failed)

@@ -43,11 +43,11 @@ class Sample(Generic[T]):
         """The answer, refreshed if it is old. The old answer if refreshing takes long; None if that one is stale."""
         with self._changed:
             if time.monotonic() >= self._due and not self._asking:
-                self._asking = start_daemon(f"sample {self._name}", self._look) is not None
+                self._asking = start_daemon(f"sample {self._name}", self._take_sample) is not None
             self._changed.wait_for(lambda: not self._asking, self._patience)
             return self._answer if time.monotonic() < self._stale else None
 
-    def _look(self) -> None:
+    def _take_sample(self) -> None:
         began = time.monotonic()
         try:
             answer = self._ask()

@@ -16,7 +16,7 @@ Listing = Sequence[tuple[str | None, Sequence[cfg.Opt]]]
 """What ``opts.list_opts()`` of each component returns: option groups (None: DEFAULT) with their options."""
 
 
-def load(
+def load_options(
     argv: Sequence[str],
     *listings: Listing,
     files: Sequence[str | Path] | None = None,
@@ -36,7 +36,7 @@ def load(
     an unknown option in ``argv`` raises ``SystemExit``.
     """
     conf = cfg.ConfigOpts()
-    logs.register(conf)
+    logs.register_options(conf)
     for listing in listings:
         for group, options in listing:
             conf.register_opts(options, group=group)

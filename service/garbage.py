@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 
-def freeze() -> None:
+def freeze_garbage() -> None:
     """Collect garbage once and exclude the remaining objects from later collections: for a process that is about to fork.
 
     A collection writes to every object that it visits, so forked workers would no longer share their memory pages.
@@ -17,7 +17,7 @@ def freeze() -> None:
 
 
 @contextmanager
-def unsearched() -> Iterator[None]:
+def without_garbage_collection() -> Iterator[None]:
     """Disable cyclic garbage collection inside the block, and exclude all objects that exist at its end from later collections.
 
     A full collection visits every object, and runs each time their number has grown by a quarter. When a million objects are made

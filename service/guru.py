@@ -38,27 +38,27 @@ def on_signal(name: str, conf: cfg.ConfigOpts | None, folder: Path | None = None
     ``folder`` None: the folder of the log file, or standard error if there is no log file.
     """
 
-    def handle(number: int, frame: object) -> None:
+    def start_report(number: int, frame: object) -> None:
         # In a thread: the interrupted one may hold a lock that the report needs.
         start_daemon("guru", write, name, conf, folder)
 
-    signal.signal(signal.SIGUSR2, handle)
+    signal.signal(signal.SIGUSR2, start_report)
 
 
 def pass_on() -> None:
     """Forward SIGUSR2 to the workers of this process, which does no work itself. Call this in the main thread."""
 
-    def handle(number: int, frame: object) -> None:
+    def pass_to_workers(number: int, frame: object) -> None:
         for worker in multiprocessing.active_children():
             if worker.pid is not None:
                 os.kill(worker.pid, signal.SIGUSR2)
 
-    signal.signal(signal.SIGUSR2, handle)
+    signal.signal(signal.SIGUSR2, pass_to_workers)
 
 
 def write(name: str, conf: cfg.ConfigOpts | None, folder: Path | None = None) -> Path | None:
     """Write the report; return the file, or None for standard error. Never raises."""
-    text = report(name, conf)
+    text = report_text(name, conf)
     where = folder or _log_folder(conf)
     if where is not None:
         path = where / f"{name}_gurumeditation_{time.strftime('%Y%m%d%H%M%S', time.gmtime())}_{os.getpid()}"
@@ -75,14 +75,14 @@ def write(name: str, conf: cfg.ConfigOpts | None, folder: Path | None = None) ->
     return None
 
 
-def report(name: str, conf: cfg.ConfigOpts | None) -> str:
+def report_text(name: str, conf: cfg.ConfigOpts | None) -> str:
     """The whole report. A section that fails shows its error; the other sections follow."""
     sections: list[tuple[str, Callable[[], Iterator[str]]]] = [
-        ("Guru Meditation", lambda: _head(name)),
-        ("Threads", _threads),
-        ("Health", _health),
-        ("Metrics", _metrics),
-        ("Configuration", lambda: _configuration(conf)),
+        ("Guru Meditation", lambda: _process_lines(name)),
+        ("Threads", _thread_lines),
+        ("Health", _health_lines),
+        ("Metrics", _metric_lines),
+        ("Configuration", lambda: _configuration_lines(conf)),
     ]
     lines: list[str] = []
     for title, section in sections:
@@ -95,7 +95,7 @@ def report(name: str, conf: cfg.ConfigOpts | None) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _head(name: str) -> Iterator[str]:
+def _process_lines(name: str) -> Iterator[str]:
     yield f"process  {name}, pid {os.getpid()} under {os.getppid()}, on {platform.node()}"
     yield f"at       {time.strftime('%Y-%m-%d %H:%M:%S', time.gmtime())} UTC"
     yield f"python   {platform.python_version()}"
@@ -106,7 +106,7 @@ def _head(name: str) -> Iterator[str]:
             yield f"{distribution}  (not installed)"
 
 
-def _threads() -> Iterator[str]:
+def _thread_lines() -> Iterator[str]:
     """Stack traces without variables, which may hold secrets."""
     known = {thread.ident: thread for thread in threading.enumerate()}
     for ident, frame in sorted(sys._current_frames().items()):
@@ -117,19 +117,19 @@ def _threads() -> Iterator[str]:
         yield ""
 
 
-def _health() -> Iterator[str]:
-    for finding in health.BOARD.look().findings:
+def _health_lines() -> Iterator[str]:
+    for finding in health.BOARD.look_at_parts().findings:
         yield f"{finding.check}: {finding.trouble or finding.note or 'well'}"
 
 
-def _metrics() -> Iterator[str]:
+def _metric_lines() -> Iterator[str]:
     """The current values of all metrics, without descriptions and histogram buckets."""
     for line in generate_latest(metrics.REGISTRY).decode().splitlines():
         if not line.startswith("#") and "_bucket{" not in line and "_created" not in line:
             yield line
 
 
-def _configuration(conf: cfg.ConfigOpts | None) -> Iterator[str]:
+def _configuration_lines(conf: cfg.ConfigOpts | None) -> Iterator[str]:
     if conf is not None:
         lines = _Lines()
         logger = logging.Logger("guru")

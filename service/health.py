@@ -19,7 +19,7 @@ from service.threads import start_daemon
 STUCK_AFTER_S = 300.0
 """Default number of seconds after which unfinished work counts as stuck: longer than any work with a bounded duration takes."""
 CALLER_WAIT_S = 3.0
-"""Seconds that a caller of ``Board.look`` waits at most."""
+"""Seconds that a caller of ``Board.look_at_parts`` waits at most."""
 ANSWER_TIMEOUT_S = 20.0
 """Seconds in which a part must have answered. A part on a machine that is only busy answers in time."""
 CACHE_LIFETIME_S = 2.0
@@ -34,7 +34,7 @@ class Part(Protocol):
         """Its name in reports; contains no secrets."""
         ...
 
-    def trouble(self) -> str:
+    def find_trouble(self) -> str:
         """Why it is wedged; empty if it is not. May block, and raise: both count as trouble."""
         ...
 
@@ -53,7 +53,7 @@ class ProcessHealth(Object, frozen=True, kw_only=True):
     findings: tuple[HealthFinding, ...]
 
     @property
-    def well(self) -> bool:
+    def is_well(self) -> bool:
         return not any(finding.trouble for finding in self.findings)
 
 
@@ -70,29 +70,29 @@ class Board:
         self._lock = threading.Lock()
         self._parts: weakref.WeakKeyDictionary[Part, _Question] = weakref.WeakKeyDictionary()
 
-    def watch(self, part: Part) -> None:
+    def watch_part(self, part: Part) -> None:
         """Ask ``part`` from now on, until it is forgotten or no longer exists."""
         with self._lock:
             self._parts[part] = _Question(part.name, self._late)
 
-    def forget(self, part: Part) -> None:
+    def forget_part(self, part: Part) -> None:
         """Stop asking ``part``: it has ended as intended."""
         with self._lock:
             self._parts.pop(part, None)
 
-    def parts(self) -> list[Part]:
+    def watched_parts(self) -> list[Part]:
         """The parts that are watched now."""
         with self._lock:
             return list(self._parts)
 
-    def look(self, patience: float = CALLER_WAIT_S) -> ProcessHealth:
+    def look_at_parts(self, patience: float = CALLER_WAIT_S) -> ProcessHealth:
         """Ask all parts at the same time and wait at most ``patience`` seconds in all."""
         with self._lock:
-            asked = list(self._parts.items())
-        for part, question in asked:
-            question.put(part)
+            questions = list(self._parts.items())
+        for part, question in questions:
+            question.put_question(part)
         end = time.monotonic() + patience
-        findings = [question.answer(end) for _, question in asked]
+        findings = [question.wait_answer(end) for _, question in questions]
         return ProcessHealth(findings=tuple(sorted(findings, key=lambda finding: (not finding.trouble, finding.check))))
 
 
@@ -107,18 +107,18 @@ class _Question:
         self._trouble = ""
         self._fresh_until = float("-inf")
 
-    def put(self, part: Part) -> None:
+    def put_question(self, part: Part) -> None:
         now = time.monotonic()
         with self._changed:
             if self._asked_at is not None or now < self._fresh_until:
                 return
             self._asked_at = now
-        if start_daemon(f"health {self._name}", self._ask, part) is None:
+        if start_daemon(f"health {self._name}", self._ask_part, part) is None:
             with self._changed:
                 self._asked_at = None  # its previous answer holds, and the next look asks again
                 self._changed.notify_all()
 
-    def answer(self, end: float) -> HealthFinding:
+    def wait_answer(self, end: float) -> HealthFinding:
         with self._changed:
             self._changed.wait_for(lambda: self._asked_at is None, max(0.0, end - time.monotonic()))
             if self._asked_at is None:
@@ -129,9 +129,9 @@ class _Question:
                 return HealthFinding(check=self._name, trouble=note)
             return HealthFinding(check=self._name, trouble=self._trouble, note=note)
 
-    def _ask(self, part: Part) -> None:
+    def _ask_part(self, part: Part) -> None:
         try:
-            trouble = part.trouble()
+            trouble = part.find_trouble()
         except Exception as error:  # noqa: BLE001 - the error is the answer
             trouble = str(error) or type(error).__name__
         with self._changed:
@@ -152,7 +152,7 @@ class HealthCheck:
         self.name = name
         self._ask = ask
 
-    def trouble(self) -> str:
+    def find_trouble(self) -> str:
         return self._ask() or ""
 
 
@@ -162,7 +162,7 @@ class UnderWay:
     def __init__(self) -> None:
         self._begun: dict[int, float] = {}
 
-    def piece(self) -> UnderWay:
+    def track_piece(self) -> UnderWay:
         """Use as ``with ...:`` while this thread does one piece of work."""
         return self
 
@@ -173,14 +173,14 @@ class UnderWay:
         self._begun.pop(threading.get_ident(), None)
 
     @property
-    def count(self) -> int:
+    def count_begun(self) -> int:
         return len(self._begun)
 
-    def trouble(self, what: str) -> str:
-        """Describe the stuck work; empty if there is none. ``what``: the word for one piece of work."""
+    def describe_trouble(self, piece: str) -> str:
+        """Describe the stuck work; empty if there is none. ``piece``: the word for one piece of work."""
         now = time.monotonic()
         ages = [now - began for began in list(self._begun.values())]
         stuck = [age for age in ages if age > BOARD.stuck]
         if not stuck:
             return ""
-        return f"{len(stuck)} of {len(ages)} {what}s under way do not end, the oldest has begun {max(stuck):.0f} s ago"
+        return f"{len(stuck)} of {len(ages)} {piece}s under way do not end, the oldest has begun {max(stuck):.0f} s ago"

@@ -31,15 +31,15 @@ class Liveness:
         self._heard: dict[str, tuple[int, float]] = {}
         """By service uuid: its report count, and the audible time when that count was new."""
 
-    def down(self, services: Iterable[Service], now: float) -> set[str]:
+    def hosts_down(self, services: Iterable[Service], now: float) -> set[str]:
         """The hosts among ``services`` that are down; ``now`` is the reader's monotonic clock in seconds."""
         looked_at = list(services)
-        heard = [service for service in looked_at if self._is_new(service)]
-        if heard:
+        services_heard = [service for service in looked_at if self._is_new(service)]
+        if services_heard:
             if self._last_heard is not None:
                 self._audible += min(now - self._last_heard, self._longest_gap)
             self._last_heard = now
-        for service in heard:
+        for service in services_heard:
             self._heard[service.uuid] = (service.report_count, self._audible)
         return {service.host for service in looked_at if service.forced_down or self._is_silent(service)}
 

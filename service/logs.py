@@ -47,7 +47,7 @@ def set_defaults() -> None:
     log.set_defaults(logging_context_format_string=FORMAT, default_log_levels=list(LEVELS))
 
 
-def register(conf: cfg.ConfigOpts) -> None:
+def register_options(conf: cfg.ConfigOpts) -> None:
     """Add the logging options. Call this before ``conf``, because some are also command-line options."""
     set_defaults()
     log.register_options(conf)
@@ -80,7 +80,7 @@ class Bound:
         _REQUEST_ID.reset(self._token)
 
 
-def bind(request_id: str) -> None:
+def bind_request(request_id: str) -> None:
     """Set the request ID of this thread's log records: for threads that always bind another one next."""
     _REQUEST_ID.set(request_id)
 
@@ -105,7 +105,7 @@ def _contained_line(line: str, traceback: str | None) -> str:
     if "\n" in line:
         end = f"\n{traceback}" if traceback and line.endswith(f"\n{traceback}") else ""
         line = line[: len(line) - len(end)].replace("\n", "\\n") + end
-    return text.escaped(line)
+    return text.escape_controls(line)
 
 
 class LibraryRateLimit:
@@ -120,9 +120,9 @@ class LibraryRateLimit:
     def __call__(self, record: logging.LogRecord) -> bool:
         if record.levelno < logging.WARNING or not record.name.startswith(REPETITIVE):
             return True
-        told = record.args if isinstance(record.args, Mapping) else {}
-        same = [str(record.msg), *(str(told.get(name)) for name in ("hostname", "port", "err_str"))]
-        if self._complaints.due("\n".join(same)) is None:
+        fields = record.args if isinstance(record.args, Mapping) else {}
+        same = [str(record.msg), *(str(fields.get(name)) for name in ("hostname", "port", "err_str"))]
+        if self._complaints.count_suppressed("\n".join(same)) is None:
             return False
         record.exc_info = record.exc_text = None  # the formatter ends the line with the error all the same
         return True

@@ -62,7 +62,7 @@ class MonitorSettings(Object, frozen=True, kw_only=True):
     stuck_after: float = health.STUCK_AFTER_S
 
 
-def settings(conf: cfg.ConfigOpts, worker: int = 0) -> MonitorSettings:
+def read_settings(conf: cfg.ConfigOpts, worker: int = 0) -> MonitorSettings:
     """The settings of a worker; the first worker is number 0."""
     chosen = conf[GROUP]
     return MonitorSettings(address=chosen.address, port=chosen.port + worker if chosen.port else 0, stuck_after=chosen.stuck_after)
@@ -95,7 +95,7 @@ class Monitor:
         complaints = RateLimitedLog(LOG)
         while not self._stopping.is_set():
             try:
-                server = self._listen()
+                server = self._open_listener()
             except (OSError, OverflowError) as error:
                 where = f"{self._settings.address} port {self._settings.port}"
                 why = getattr(error, "strerror", None) or str(error)
@@ -104,9 +104,9 @@ class Monitor:
                 self._stopping.wait(LISTEN_RETRY_INTERVAL_S)
             else:
                 LOG.info("serving metrics and health on %s port %d", self._settings.address, self._settings.port)
-                self._serve(server)
+                self._serve_until_stopped(server)
 
-    def _listen(self) -> Any:
+    def _open_listener(self) -> Any:
         host, port = self._settings.address, self._settings.port
         if not 0 < port < 65536:
             raise OverflowError("there is no such port")
@@ -127,7 +127,7 @@ class Monitor:
         dispatcher.set_thread_count(HTTP_THREADS)
         place = (listener.family, listener.type, listener.proto, listener.getsockname())
         return PausingServer(
-            self.answer,
+            self.answer_request,
             self._sockets,
             True,
             listener,
@@ -137,7 +137,7 @@ class Monitor:
             sockinfo=place,
         )
 
-    def _serve(self, server: Any) -> None:
+    def _serve_until_stopped(self, server: Any) -> None:
         try:
             while not self._stopping.is_set():
                 wasyncore.loop(timeout=STOP_CHECK_INTERVAL_S / 4, use_poll=True, map=self._sockets, count=1)
@@ -145,7 +145,7 @@ class Monitor:
             server.task_dispatcher.shutdown(timeout=0.1)
             wasyncore.close_all(self._sockets, ignore_all=True)
 
-    def answer(self, environ: dict[str, Any], start: Start) -> Iterable[bytes]:
+    def answer_request(self, environ: dict[str, Any], start: Start) -> Iterable[bytes]:
         """The WSGI application."""
         if environ["REQUEST_METHOD"] not in ("GET", "HEAD"):
             return _send(start, "405 Method Not Allowed", "text/plain", b"use GET\n")
@@ -156,9 +156,9 @@ class Monitor:
             case "/alive":
                 return _send(start, "200 OK", "text/plain", b"alive\n")
             case "/health" | "/healthcheck":
-                found = self._board.look()
-                body = {"healthy": found.well, "checks": found.findings}
-                status = "200 OK" if found.well else "503 Service Unavailable"
+                process_health = self._board.look_at_parts()
+                body = {"healthy": process_health.is_well, "checks": process_health.findings}
+                status = "200 OK" if process_health.is_well else "503 Service Unavailable"
                 return _send(start, status, "application/json", msgspec.json.encode(body) + b"\n")
         return _send(start, "404 Not Found", "text/plain", b"try /metrics, /health or /alive\n")
 

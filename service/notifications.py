@@ -46,7 +46,7 @@ class NotificationSettings(Object, frozen=True, kw_only=True):
     keep: float = 86400.0
 
     @property
-    def on(self) -> bool:
+    def is_on(self) -> bool:
         return bool(self.drivers)
 
     def __repr__(self) -> str:
@@ -58,7 +58,7 @@ def list_opts() -> Listing:
     return [(GROUP, list(OPTIONS))]
 
 
-def settings(conf: cfg.ConfigOpts) -> NotificationSettings:
+def read_settings(conf: cfg.ConfigOpts) -> NotificationSettings:
     """The options as a frozen record. Registers them if necessary."""
     conf.register_opts(OPTIONS, group=GROUP)
     group = conf[GROUP]

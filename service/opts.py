@@ -123,18 +123,22 @@ def default_zone(conf: cfg.ConfigOpts) -> str:
     return zone
 
 
-def required(conf: cfg.ConfigOpts, option: str, what: str) -> str:
-    """The value of ``group.option`` (or ``option`` of DEFAULT). If it is unset, raises Misconfigured with ``what`` it is."""
+def required_option(conf: cfg.ConfigOpts, option: str, option_meaning: str) -> str:
+    """The value of ``group.option`` (or ``option`` of DEFAULT). If it is unset, raises Misconfigured with ``option_meaning`` it
+    is.
+    """
     group, _, name = option.rpartition(".")
     value = conf[group][name] if group else conf[name]
     if not value:
         section = group or "DEFAULT"
         variable = f"OS_{section.upper()}__{name.upper()}"
-        raise errors.Misconfigured(f"[{section}] {name} is not set: it is {what}. Set it in a --config-file, or as {variable}.")
+        raise errors.Misconfigured(
+            f"[{section}] {name} is not set: it is {option_meaning}. Set it in a --config-file, or as {variable}."
+        )
     return str(value)
 
 
-def refuse(conf: cfg.ConfigOpts, option: str, why: str) -> None:
+def refuse_option(conf: cfg.ConfigOpts, option: str, why: str) -> None:
     """Raise Misconfigured if ``group.option`` (or ``option`` of DEFAULT) is set: this process must not know it."""
     group, _, name = option.rpartition(".")
     if conf[group][name] if group else conf[name]:

@@ -21,19 +21,19 @@ LONGEST_REST_FACTOR = 8.0
 class Pace:
     """The pauses of one loop: ``busy`` seconds while something happens, otherwise twice as long each time, up to ``idle``.
 
-    ``hurry`` is the doorbell: whoever causes something, or finds something, rings it. A loop that is pausing then runs within
+    ``hurry_for`` is the doorbell: whoever causes something, or finds something, rings it. A loop that is pausing then runs within
     ``busy`` seconds. Without ``idle`` every pause is ``busy``. Thread-safe; times are seconds of the monotonic clock.
 
     With ``idle``, a pause is not shorter than ``REST_FACTOR`` times the round before it, up to ``LONGEST_REST_FACTOR`` times
     ``busy``. On an overloaded machine, loops that only look then leave the time to what was asked for.
     """
 
-    def __init__(self, busy: float, idle: float | None = None, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, busy_pause: float, idle: float | None = None, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self.busy = busy
-        self.idle = max(busy, idle or 0.0)
+        self.busy = busy_pause
+        self.idle = max(busy_pause, idle or 0.0)
         self._changed = threading.Condition()
-        self._pause = busy
+        self._pause = busy_pause
         self._busy_until = -math.inf
         self._is_busy = True
         self._is_woken = False
@@ -41,7 +41,7 @@ class Pace:
         self._due = self._rested = self._clock()
 
     @property
-    def due(self) -> float:
+    def next_due(self) -> float:
         """When the next round is due, or the last one was."""
         return self._due
 
@@ -50,7 +50,7 @@ class Pace:
         """Whether nothing has happened for a while."""
         return self._pause > self.busy
 
-    def hurry(self, lasting: float = 0.0) -> None:
+    def hurry_for(self, lasting: float = 0.0) -> None:
         """Something happens: pause for ``busy`` seconds for the next ``lasting`` seconds, at least once."""
         with self._changed:
             now = self._clock()
@@ -61,31 +61,31 @@ class Pace:
                 self._due = soon
                 self._changed.notify_all()
 
-    def fail(self) -> None:
+    def note_failure(self) -> None:
         """The round has failed: pause for ``busy`` seconds, however long it took."""
         with self._changed:
             self._is_failing = True
-        self.hurry()
+        self.hurry_for()
 
-    def wake(self) -> None:
+    def wake_now(self) -> None:
         """End the pause now; if there is none, the next one ends at once."""
         with self._changed:
             self._is_woken = True
             self._changed.notify_all()
 
-    def postpone(self) -> None:
+    def postpone_round(self) -> None:
         """Begin the pause anew: the next round is not needed yet."""
         with self._changed:
             if self._clock() < self._due:
                 self._due = self._clock() + self._pause
 
-    def begin(self) -> None:
-        """A round begins: earlier calls of ``wake`` are answered by it."""
+    def begin_round(self) -> None:
+        """A round begins: earlier calls of ``wake_now`` are answered by it."""
         with self._changed:
             self._is_woken = self._is_failing = False
             self._due = self._rested = self._clock()
 
-    def wait(self) -> None:
+    def wait_round(self) -> None:
         """Pause until the next round."""
         with self._changed:
             now = self._clock()
@@ -94,12 +94,12 @@ class Pace:
             else:
                 self._pause = min(self.idle, self._pause * GROWTH)
             self._is_busy = False
-            self._rested = now + self._rest(now - self._due)
+            self._rested = now + self._rest_seconds(now - self._due)
             self._due = max(self._rested, now + self._pause * random.uniform(1.0 - JITTER, 1.0 + JITTER))
-            while not self._is_woken and (left := self._due - self._clock()) > 0.0:
-                self._changed.wait(left)
+            while not self._is_woken and (remaining := self._due - self._clock()) > 0.0:
+                self._changed.wait(remaining)
 
-    def _rest(self, took: float) -> float:
+    def _rest_seconds(self, took: float) -> float:
         """Least seconds to pause after a round that took so long."""
         if self._is_failing or self.idle == self.busy:
             return 0.0

@@ -48,31 +48,31 @@ class Periodic:
 
     def start(self) -> Periodic:
         self._turned_at = time.monotonic()
-        self.pace.begin()
+        self.pace.begin_round()
         self._thread.start()
-        health.BOARD.watch(self)
-        metrics.SWEEP_AGE.follow(self._age)
+        health.BOARD.watch_part(self)
+        metrics.SWEEP_AGE.follow_reader(self._age_values)
         return self
 
-    def wake(self) -> None:
+    def wake_now(self) -> None:
         """Run now; run again if a run is under way."""
-        self.pace.wake()
+        self.pace.wake_now()
 
     def pass_over(self) -> None:
         """Count as a round: somebody else has seen that there is nothing to do."""
         if not self._running:
             self._turned_at = time.monotonic()
-            self.pace.postpone()
+            self.pace.postpone_round()
 
     def stop(self, timeout: float | None = 10.0) -> None:
         """Ask the thread to end and wait up to ``timeout`` seconds for the run under way."""
         self._stopping = True
-        health.BOARD.forget(self)
-        self.pace.wake()
+        health.BOARD.forget_part(self)
+        self.pace.wake_now()
         if self._thread.is_alive() and self._thread is not threading.current_thread():
             self._thread.join(timeout)
 
-    def trouble(self) -> str:
+    def find_trouble(self) -> str:
         """Why no more rounds run; empty if they do. A round that fails each time is not wedged: the log and a counter report
         it.
         """
@@ -82,24 +82,24 @@ class Periodic:
         if self._running:
             allowed = max(health.BOARD.stuck, WEDGED_AFTER_INTERVALS * self.pace.busy)
             return f"its round has not ended for {now - self._begun_at:.0f} s" if now - self._begun_at > allowed else ""
-        late = now - self.pace.due
+        late = now - self.pace.next_due
         return (
             f"its next round is late by {late:.0f} s"
             if late > max(MIN_WEDGED_AFTER_S, WEDGED_AFTER_INTERVALS * self.pace.busy)
             else ""
         )
 
-    def _age(self) -> metrics.Values:
+    def _age_values(self) -> metrics.Values:
         return [] if self._stopping else [((self.name,), time.monotonic() - self._turned_at)]
 
     def _run(self) -> None:
         if not self._at_once:
-            self.pace.wait()
+            self.pace.wait_round()
         while not self._stopping:
-            self.pace.begin()
+            self.pace.begin_round()
             more = self._run_once()
             if not more and not self._stopping:
-                self.pace.wait()
+                self.pace.wait_round()
 
     def _run_once(self) -> bool:
         self._begun_at, self._running = time.monotonic(), True
@@ -108,7 +108,7 @@ class Periodic:
         except Exception as error:  # noqa: BLE001 - a sweep whose thread ended would leave its work undone; the error is logged
             failure = error
             metrics.SWEEP_ERRORS.labels(self.name).inc()
-            self.pace.fail()
+            self.pace.note_failure()
         else:
             if self._complaints is not None:
                 LOG.info("%s: works again", self.name)
@@ -117,17 +117,17 @@ class Periodic:
         finally:
             self._turned_at = time.monotonic()
             self._running = False
-        self._say(failure)  # outside the except block: inside it, the log would repeat the error at the end of the line
+        self._log_failure(failure)  # outside the except block: inside it, the log would repeat the error at the end of the line
         return False
 
-    def _say(self, error: Exception) -> None:
+    def _log_failure(self, error: Exception) -> None:
         self._complaints = self._complaints or RateLimitedLog(LOG)
         text = f"{type(error).__name__}: {error}"
         trace = None if isinstance(error, errors.SuperconductorError) else error
         self._complaints(text, logging.WARNING, "%s: %s", self.name, text, exc_info=trace)
 
 
-class Steps:
+class ErrorCollector:
     """Steps of one round; a failed step does not keep the next ones from running: ``with Steps() as steps: steps.run(one)``.
 
     At the end the first error is raised and the others are logged.
@@ -136,7 +136,7 @@ class Steps:
     def __init__(self) -> None:
         self._errors: list[tuple[str, Exception]] = []
 
-    def __enter__(self) -> Steps:
+    def __enter__(self) -> ErrorCollector:
         return self
 
     def run(self, step: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T | None:

@@ -20,10 +20,10 @@ def own_folder(path: Path) -> None:
     overwritten. Raises OSError if the folder cannot be made.
     """
     path.mkdir(parents=True, exist_ok=True, mode=FOLDER_MODE)
-    found = path.stat()
-    if found.st_uid != os.geteuid():
+    status = path.stat()
+    if status.st_uid != os.geteuid():
         raise errors.Misconfigured(f"{path} belongs to another user: give a folder of your own")
-    if found.st_mode & 0o077:
+    if status.st_mode & 0o077:
         path.chmod(FOLDER_MODE)
     links = sorted(entry.name for entry in os.scandir(path) if entry.is_symlink())
     if links:

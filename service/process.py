@@ -15,7 +15,7 @@ from oslo_config import cfg
 from objects import errors
 from objects.base import Object
 from service import config, guru, health, logs, monitor
-from service.garbage import freeze
+from service.garbage import freeze_garbage
 from service.monitor import Monitor
 from service.opts import list_opts
 from service.supervisor import READY, STOPPING, Supervisor
@@ -39,7 +39,7 @@ class Role(Protocol):
         """Take no new work and finish work in progress, in bounded time. Also called if ``start`` was interrupted or failed."""
         ...
 
-    def reload(self) -> None:
+    def reload_settings(self) -> None:
         """Apply changed mutable options. Raises Misconfigured and keeps the previous values if they are invalid."""
         ...
 
@@ -58,7 +58,7 @@ def main(name: str, argv: Sequence[str] | None, listings: Sequence[config.Listin
     of by workers that die one after the other. Open connections in ``make`` or later.
     """
     try:
-        conf = config.load(sys.argv[1:] if argv is None else argv, list_opts(), *listings)
+        conf = config.load_options(sys.argv[1:] if argv is None else argv, list_opts(), *listings)
         logs.setup(conf)
         planned = plan(conf)
     except errors.SuperconductorError as error:
@@ -72,7 +72,7 @@ def run(name: str, parts: Sequence[tuple[cfg.ConfigOpts, Plan]]) -> int:
 
     The first configuration is the master's too, and logging is set up.
     """
-    return _Master(name, parts, Supervisor.claim()).run()
+    return _Master(name, parts, Supervisor.from_environment()).run()
 
 
 class _Master:
@@ -86,21 +86,21 @@ class _Master:
             graceful_shutdown_timeout=conf.graceful_shutdown_timeout,
             mp_context=multiprocessing.get_context("fork"),  # workers share the memory of imported modules
         )
-        self._manager.register_hooks(on_dead_worker=self._dead)
-        for own, planned in parts:
-            self._manager.add(_Worker, workers=planned.workers, args=(name, own, planned.make, supervisor))
+        self._manager.register_hooks(on_dead_worker=self._note_dead_worker)
+        for role_conf, planned in parts:
+            self._manager.add(_Worker, workers=planned.workers, args=(name, role_conf, planned.make, supervisor))
         guru.pass_on()
 
     def run(self) -> int:
         LOG.info("%s starts", self._name)
-        freeze()
+        freeze_garbage()
         try:
             self._manager.run()
         except SystemExit as exit_:  # the manager ends with it
             return self._status or int(exit_.code or 0)
         return self._status
 
-    def _dead(self, service: object, worker: int, status: int) -> None:
+    def _note_dead_worker(self, service: object, worker: int, status: int) -> None:
         if status == EXIT_MISCONFIGURED and not self._status:
             self._status = EXIT_FAILED
             threading.Thread(target=self._manager.shutdown, daemon=True).start()  # shutdown waits for this thread
@@ -128,12 +128,12 @@ class _Worker(cotyledon.Service):
         self._stopped = threading.Event()
         self._started = threading.Event()
         self._sign = health.HealthCheck("start", lambda: None if self._started.is_set() else NOT_STARTED)
-        self._monitor = Monitor(monitor.settings(conf, worker_id))
+        self._monitor = Monitor(monitor.read_settings(conf, worker_id))
         guru.on_signal(name, conf)  # here, because only the main thread may set signal handlers
 
     def run(self) -> None:
         """Called once, in a separate thread."""
-        health.BOARD.watch(self._sign)
+        health.BOARD.watch_part(self._sign)
         self._monitor.start()
         failure = self._start()
         self._started.set()
@@ -142,7 +142,7 @@ class _Worker(cotyledon.Service):
             raise SystemExit(EXIT_MISCONFIGURED if isinstance(failure, errors.Misconfigured) else EXIT_FAILED)
         if not self._stopped.is_set():
             LOG.info("%s is ready", self.name)
-            self._supervisor.tell(READY)  # the first worker that serves: each serves alone
+            self._supervisor.tell_states(READY)  # the first worker that serves: each serves alone
 
     def _start(self) -> errors.SuperconductorError | None:
         """Start the role, and return the error that prevented it. Other errors end the worker with a stack trace."""
@@ -155,7 +155,7 @@ class _Worker(cotyledon.Service):
 
     def terminate(self) -> None:
         """Handle SIGTERM. The process ends as soon as this returns."""
-        self._supervisor.tell(STOPPING)
+        self._supervisor.tell_states(STOPPING)
         self._stopped.set()
         self._started.wait()  # the manager's alarm bounds this and what follows
         if self._role is not None:
@@ -168,7 +168,7 @@ class _Worker(cotyledon.Service):
         try:
             self._conf.mutate_config_files()
             if self._role is not None:
-                self._role.reload()
+                self._role.reload_settings()
         except (cfg.Error, ValueError, errors.SuperconductorError) as error:
             LOG.error("the configuration was not reloaded: %s", " ".join(str(error).split()))
         else:

@@ -31,7 +31,7 @@ class RateLimitedLog:
 
     def __call__(self, key: str, level: int, text: str, *args: object, exc_info: BaseException | None = None) -> None:
         """Log ``text`` with ``args`` at ``level``, unless the same complaint was logged less than ``interval`` seconds ago."""
-        held = self.due(key)
+        held = self.count_suppressed(key)
         if held is None:
             self._log.debug(text, *args)
         elif held:
@@ -39,7 +39,7 @@ class RateLimitedLog:
         else:
             self._log.log(level, text, *args, exc_info=exc_info)
 
-    def due(self, key: str) -> int | None:
+    def count_suppressed(self, key: str) -> int | None:
         """The number of repetitions suppressed since the last log line if it is time to log again; None to suppress this one
         too.
         """

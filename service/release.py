@@ -10,7 +10,7 @@ DISTRIBUTION = "superconductor-cloud"
 
 
 @functools.cache
-def release() -> str:
+def installed_release() -> str:
     """The distribution's version; "unknown" in a checkout that was never installed."""
     try:
         return metadata.version(DISTRIBUTION)

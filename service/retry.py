@@ -35,7 +35,7 @@ def keep_trying(
     ``failed`` is called with each error. Raises the last error as soon as ``stopping`` is set.
     """
 
-    def told(state: tenacity.RetryCallState) -> None:
+    def report_failure(state: tenacity.RetryCallState) -> None:
         error = state.outcome.exception() if state.outcome else None
         if error is not None:
             failed(error)
@@ -45,7 +45,7 @@ def keep_trying(
         wait=lambda state: pause_after(state.attempt_number, first, longest),
         stop=tenacity.stop_when_event_set(stopping),
         sleep=tenacity.sleep_using_event(stopping),
-        before_sleep=told,
+        before_sleep=report_failure,
         reraise=True,
     )
     return policy(function)

@@ -10,10 +10,10 @@ MIN_FREE_BYTES = 16 * 1024**2
 def trouble_of(folder: str) -> str:
     """Why nothing more fits on the file system of this folder; empty if something does, or the folder is not there."""
     try:
-        found = os.statvfs(folder)
+        volume = os.statvfs(folder)
     except OSError:
         return ""  # whoever needs the folder says that
-    free = found.f_bavail * found.f_frsize
-    if found.f_blocks and free < MIN_FREE_BYTES:
+    free = volume.f_bavail * volume.f_frsize
+    if volume.f_blocks and free < MIN_FREE_BYTES:
         return f"the disk of {folder} is full: {free // 1024**2} MiB are free"
-    return f"the disk of {folder} has no room for another file" if found.f_files and not found.f_favail else ""
+    return f"the disk of {folder} has no room for another file" if volume.f_files and not volume.f_favail else ""

@@ -12,7 +12,7 @@ KEEP_ALIVE_IDLE_S = 30
 """Seconds of silence after which the system asks whether the peer is still there."""
 
 
-def prepare(connection: socket.socket) -> None:
+def prepare_socket(connection: socket.socket) -> None:
     """Wait for data without a limit, but notice a peer that has gone or takes nothing. Small pieces are sent at once."""
     connection.settimeout(None)
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", SEND_TIMEOUT_S, 0))

@@ -11,16 +11,18 @@ import logging
 import sys
 
 
-def step(log: logging.Logger, what: str, instance: str, request_id: str | None = None, *, note: str = "", **fields: object) -> None:
-    """Log that ``what`` happened to ``instance``. ``request_id``: if it differs from the one bound to the thread.
+def log_step(
+    log: logging.Logger, event: str, instance: str, request_id: str | None = None, *, note: str = "", **fields: object
+) -> None:
+    """Log that ``event`` happened to ``instance``. ``request_id``: if it differs from the one bound to the thread.
 
     ``fields``: ``cell``, ``host`` and ``attempt`` if known, and other short values; None is left out. ``note``: a sentence for
     people.
     """
     if not log.isEnabledFor(logging.INFO):
         return
-    text = what
-    known: dict[str, object] = {"instance": instance, "step": what}
+    text = event
+    known: dict[str, object] = {"instance": instance, "step": event}
     for name, value in fields.items():
         if value is not None:
             text = f"{text} {name}={value}"

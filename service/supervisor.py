@@ -22,7 +22,7 @@ class Supervisor:
         self._address = address
 
     @classmethod
-    def claim(cls, environment: MutableMapping[str, str] = os.environ) -> Supervisor:
+    def from_environment(cls, environment: MutableMapping[str, str] = os.environ) -> Supervisor:
         """The supervisor that started this process.
 
         The variable is removed: cotyledon would tell a supervisor in it that the process is ready before any worker is, and
@@ -30,7 +30,7 @@ class Supervisor:
         """
         return cls(environment.pop(VARIABLE, None) or None)
 
-    def tell(self, *states: str) -> None:
+    def tell_states(self, *states: str) -> None:
         """Send lines such as ``READY=1``. A supervisor that cannot be told is logged: a process does not end because of it."""
         if self._address is None:
             return

@@ -19,11 +19,11 @@ def start_daemon(name: str, function: Callable[..., object], *arguments: object)
     try:
         thread.start()
     except (RuntimeError, MemoryError) as error:
-        complain(error)
+        log_unstarted(error)
         return None
     return thread
 
 
-def complain(error: BaseException) -> None:
+def log_unstarted(error: BaseException) -> None:
     """Log that a thread could not be started."""
     _COMPLAINTS("thread", logging.WARNING, "A thread cannot be started, and what it would do waits: %s", error)

@@ -50,35 +50,35 @@ class Ticker:
 
     def start(self) -> Ticker:
         self._thread.start()
-        health.BOARD.watch(self)
+        health.BOARD.watch_part(self)
         return self
 
     def stop(self, timeout: float = 10.0) -> None:
         """End the thread after the call under way."""
-        health.BOARD.forget(self)
+        health.BOARD.forget_part(self)
         with self._changed:
             self._stopping = True
             self._changed.notify()
         if self._thread.is_alive() and self._thread is not threading.current_thread():
             self._thread.join(timeout)
 
-    def add(self, function: Callable[[], float]) -> TickerCall:
+    def add_function(self, function: Callable[[], float]) -> TickerCall:
         """Call ``function`` from now on, until its call is removed."""
         call = TickerCall(function)
-        self.wake(call)
+        self.wake_call(call)
         return call
 
-    def wake(self, call: TickerCall) -> None:
+    def wake_call(self, call: TickerCall) -> None:
         """Call it now; again if it is being called."""
         with self._changed:
-            self._put(call, time.monotonic())
+            self._put_call(call, time.monotonic())
             self._changed.notify()
 
-    def remove(self, call: TickerCall) -> None:
+    def remove_call(self, call: TickerCall) -> None:
         """Do not call it again."""
         call.ended = True
 
-    def trouble(self) -> str:
+    def find_trouble(self) -> str:
         """Why nothing more is called; empty if it is."""
         if not self._thread.is_alive() and not self._stopping:
             return "its thread has ended"
@@ -86,21 +86,21 @@ class Ticker:
         lasts = 0.0 if began is None else time.monotonic() - began
         return f"a call has not ended for {lasts:.0f} s" if lasts > health.BOARD.stuck else ""
 
-    def _put(self, call: TickerCall, due: float) -> None:
+    def _put_call(self, call: TickerCall, due: float) -> None:
         call.due = due
         heapq.heappush(self._queue, (due, next(self._numbers), call))
 
     def _run(self) -> None:
-        while (call := self._next()) is not None:
+        while (call := self._next_call()) is not None:
             due = call.due
             self._began = time.monotonic()
             following = self._call(call)
             self._began = None
             with self._changed:
                 if call.due == due:  # otherwise it was woken meanwhile
-                    self._put(call, following)
+                    self._put_call(call, following)
 
-    def _next(self) -> TickerCall | None:
+    def _next_call(self) -> TickerCall | None:
         """Wait for the call that is due first. None: stop."""
         with self._changed:
             while not self._stopping:

@@ -36,14 +36,14 @@ def list_opts() -> Listing:
     return [(GROUP, list(OPTIONS))]
 
 
-def settings(conf: cfg.ConfigOpts) -> Pinned:
+def read_settings(conf: cfg.ConfigOpts) -> Pinned:
     """The versions that are pinned. Registers the options if necessary. Raises errors.Misconfigured for an unknown version."""
     conf.register_opts(OPTIONS, group=GROUP)
-    found: dict[str, MessagesVersion] = {}
+    versions: dict[str, MessagesVersion] = {}
     for option in OPTIONS:
         if (text := conf[GROUP][option.name]) != AUTO:
             try:
-                found[option.name] = version_of(text)
+                versions[option.name] = version_of(text)
             except errors.Invalid as error:
                 raise errors.Misconfigured(f"[{GROUP}] {option.name}: {error}, or {AUTO}") from None
-    return found
+    return versions

@@ -44,7 +44,7 @@ class Vault:
 
     def __init__(self, keys: Sequence[str] = ()) -> None:
         """Raises errors.Misconfigured for an invalid key; the message names its position, never the key."""
-        self._keys = [_parse(number, key.strip()) for number, key in enumerate(keys, start=1)]
+        self._keys = [_parse_key(number, key.strip()) for number, key in enumerate(keys, start=1)]
         self._fernets: dict[str, MultiFernet | None] = {}
         self._lock = threading.Lock()
 
@@ -53,33 +53,33 @@ class Vault:
         return f"Vault({masters} master keys, {len(self._keys) - masters} keys of one scope)"
 
     @property
-    def sealing(self) -> bool:
+    def can_seal(self) -> bool:
         """Whether there is a master key, which is needed to accept secrets from tenants."""
         return any(scope is None for scope, _ in self._keys)
 
-    def seal(self, scope: str, batch_id: str, secrets: BootSecrets) -> str:
+    def seal_secrets(self, scope: str, batch_id: str, secrets: BootSecrets) -> str:
         """The secrets as ``SCOPE:token``. Raises errors.Misconfigured if no key fits the scope.
 
         ``batch_id``: whose they are. A rebuild gives the name of its operation or task.
         """
-        fernet = self._fernet(scope)
+        fernet = self._fernet_for(scope)
         if fernet is None:
             raise errors.Misconfigured(
                 f"{OPTION}: no key is valid for scope {scope!r}: add a master key, or the key of that scope."
             )
-        content = stored.dump(Content(batch_id=batch_id, secrets=secrets))
+        content = stored.dump_value(Content(batch_id=batch_id, secrets=secrets))
         return f"{scope}:{fernet.encrypt(content.encode()).decode()}"
 
     def open(self, batch_id: str, sealed: str) -> BootSecrets:
-        """The secrets that ``seal`` encrypted for this batch. Raises errors.Misconfigured if no key opens it or it is another
-        batch's.
+        """The secrets that ``seal_secrets`` encrypted for this batch. Raises errors.Misconfigured if no key opens it or it is
+        another batch's.
         """
         scope, _, token = sealed.partition(":")
-        fernet = self._fernet(scope)
+        fernet = self._fernet_for(scope)
         try:
             if fernet is None:
                 raise InvalidToken
-            content = stored.load(fernet.decrypt(token), Content)
+            content = stored.load_text(fernet.decrypt(token), Content)
         except (InvalidToken, ValueError):
             raise errors.Misconfigured(
                 f"{OPTION}: no key decrypts the user data and password of batch, operation or task {batch_id}, "
@@ -91,20 +91,24 @@ class Vault:
 
     def keys_of(self, scope: str) -> list[str]:
         """The configuration of a process that may know this scope only: ``SCOPE:key`` for each key that fits, in order."""
-        return [f"{scope}:{key.decode()}" for key in self._fitting(scope)]
+        return [f"{scope}:{key.decode()}" for key in self._fitting_keys(scope)]
 
-    def digests(self, scope: str, content: bytes) -> list[str]:
+    def list_digests(self, scope: str, content: bytes) -> list[str]:
         """``KEY.DIGEST`` for each key that fits the scope: a short name of the key, and the HMAC-SHA256 in hexadecimal digits."""
-        keys = self._fitting(scope)
+        keys = self._fitting_keys(scope)
         return [f"{sha256(key).hexdigest()[:8]}.{hmac.digest(key, content, 'sha256').hex()}" for key in keys]
 
-    def _fitting(self, scope: str) -> list[bytes]:
-        return [_derive(key, scope) if own is None else _encode(key) for own, key in self._keys if own in (None, scope)]
+    def _fitting_keys(self, scope: str) -> list[bytes]:
+        return [
+            _derive_key(key, scope) if key_scope is None else _encode_key(key)
+            for key_scope, key in self._keys
+            if key_scope in (None, scope)
+        ]
 
-    def _fernet(self, scope: str) -> MultiFernet | None:
+    def _fernet_for(self, scope: str) -> MultiFernet | None:
         with self._lock:
             if scope not in self._fernets:
-                fitting = [Fernet(key) for key in self._fitting(scope)]
+                fitting = [Fernet(key) for key in self._fitting_keys(scope)]
                 self._fernets[scope] = MultiFernet(fitting) if fitting else None
             return self._fernets[scope]
 
@@ -114,7 +118,7 @@ def new_key() -> str:
     return Fernet.generate_key().decode()
 
 
-def _parse(number: int, text: str) -> tuple[str | None, bytes]:
+def _parse_key(number: int, text: str) -> tuple[str | None, bytes]:
     scope, colon, encoded = text.rpartition(":")
     try:
         key = base64.b64decode(encoded.encode("ascii"), altchars=b"-_", validate=True)
@@ -128,9 +132,11 @@ def _parse(number: int, text: str) -> tuple[str | None, bytes]:
     return scope or None, key
 
 
-def _derive(master: bytes, scope: str) -> bytes:
-    return _encode(HKDF(algorithm=SHA256(), length=KEY_BYTES, salt=None, info=f"superconductor:{scope}".encode()).derive(master))
+def _derive_key(master: bytes, scope: str) -> bytes:
+    return _encode_key(
+        HKDF(algorithm=SHA256(), length=KEY_BYTES, salt=None, info=f"superconductor:{scope}".encode()).derive(master)
+    )
 
 
-def _encode(key: bytes) -> bytes:
+def _encode_key(key: bytes) -> bytes:
     return base64.urlsafe_b64encode(key)

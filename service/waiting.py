@@ -17,7 +17,7 @@ LOG_REPEAT_INTERVAL_S = 30.0
 """Seconds after which an unchanged reason is logged again."""
 
 
-def wait_for(what: str, attempt: Callable[[], object], stopped: threading.Event, pause: float = RETRY_INTERVAL_S) -> bool:
+def wait_for(dependency: str, attempt: Callable[[], object], stopped: threading.Event, pause: float = RETRY_INTERVAL_S) -> bool:
     """Call ``attempt`` until it raises none of our errors; return False if ``stopped`` is set before that.
 
     Each new reason is logged once, and repeated every half minute, so that the log shows what is missing. Raises Misconfigured.
@@ -25,20 +25,20 @@ def wait_for(what: str, attempt: Callable[[], object], stopped: threading.Event,
     began = time.monotonic()
     said, said_at = "", began
     while not stopped.is_set():
-        reason = _reason(attempt)
+        reason = _find_reason(attempt)
         now = time.monotonic()
         if not reason:
             if said:
-                LOG.info("%s is available after %.0f s", what, now - began)
+                LOG.info("%s is available after %.0f s", dependency, now - began)
             return True
         if reason != said or now - said_at > LOG_REPEAT_INTERVAL_S:
-            LOG.warning("waiting for %s: %s", what, reason)
+            LOG.warning("waiting for %s: %s", dependency, reason)
             said, said_at = reason, now
         stopped.wait(pause)
     return False
 
 
-def _reason(attempt: Callable[[], object]) -> str:
+def _find_reason(attempt: Callable[[], object]) -> str:
     """Why the dependency is not ready; empty if it is. Raises Misconfigured, because waiting cannot fix that."""
     try:
         attempt()

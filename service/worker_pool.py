@@ -25,7 +25,7 @@ class PoolTimeout(Exception):
 
 
 class PoolCall(Generic[R]):
-    """A submitted function. Call ``wait`` before ``result``."""
+    """A submitted function. Call ``wait_end`` before ``get_result``."""
 
     __slots__ = ("_arguments", "_ended", "_error", "_function", "_result", "abandoned", "begun", "given_up", "weight")
 
@@ -39,14 +39,14 @@ class PoolCall(Generic[R]):
         self.weight = weight
         self.begun = self.given_up = self.abandoned = False  # guarded by the pool's lock
 
-    def wait(self, timeout: float) -> bool:
+    def wait_end(self, timeout: float) -> bool:
         """Whether the call has ended within ``timeout`` seconds."""
         ended = self._ended.acquire(timeout=max(timeout, 0.0))
         if ended:
             self._ended.release()
         return ended
 
-    def result(self) -> R:
+    def get_result(self) -> R:
         """The function's result; raises the function's error. Call this only after the function has ended."""
         if self._error is None:
             result: R = self._result
@@ -63,7 +63,7 @@ class PoolCall(Generic[R]):
         except BaseException as error:  # noqa: BLE001 - result() raises it again
             self._error = error
 
-    def end(self) -> None:
+    def mark_ended(self) -> None:
         """Called by the pool: wake the callers that wait."""
         self._ended.release()
 
@@ -98,28 +98,28 @@ class WorkerPool:
     # -- state -----------------------------------------------------------------------------------------------------------------
 
     @property
-    def threads(self) -> int:
+    def thread_count(self) -> int:
         return self._threads
 
     @property
-    def waiting(self) -> int:
+    def waiting_count(self) -> int:
         """Calls that no thread has taken yet."""
         return self._waiting
 
     @property
-    def busy(self) -> int:
+    def busy_count(self) -> int:
         """Threads at work."""
         return max(0, self._threads - self._idle)
 
     @property
-    def weight(self) -> int:
-        """The total weight of the calls that wait or run, as given to ``submit``."""
+    def total_weight(self) -> int:
+        """The total weight of the calls that wait or run, as given to ``submit_call``."""
         return self._weight
 
     @property
     def has_free_thread(self) -> bool:
         """Whether a call submitted now would begin at once."""
-        return self._waiting < self._idle or self._useful < self._size
+        return self._waiting < self._idle or self._useful_threads < self._size
 
     def wait_for(self, state: Callable[[], bool], timeout: float | None) -> bool:
         """Wait up to ``timeout`` seconds until ``state()`` is true, and return whether it is. It may read the properties above."""
@@ -130,13 +130,13 @@ class WorkerPool:
             finally:
                 self._watchers -= 1
 
-    def drain(self, timeout: float | None) -> bool:
+    def drain_calls(self, timeout: float | None) -> bool:
         """Wait up to ``timeout`` seconds until nothing is queued or running; return whether that is so."""
         return self.wait_for(lambda: not self._waiting and self._threads == self._idle, timeout)
 
     # -- work ----------------------------------------------------------------------------------------------------------------
 
-    def submit(self, function: Callable[..., T], *arguments: object, weight: int = 0) -> PoolCall[T]:
+    def submit_call(self, function: Callable[..., T], *arguments: object, weight: int = 0) -> PoolCall[T]:
         """Queue ``function``; it begins at once unless all threads are busy. After ``stop`` it never begins."""
         call = PoolCall(function, arguments, weight)
         with self._changed:
@@ -145,15 +145,15 @@ class WorkerPool:
                 self._weight += weight
                 self._calls.put(call)
                 try:
-                    self._staff()
+                    self._start_thread_if_needed()
                 except (RuntimeError, MemoryError):
-                    self._withdraw(call)
+                    self._withdraw_call(call)
                     raise
         return call
 
-    def post(self, function: Callable[..., object], *arguments: object) -> None:
-        """Like ``submit``, if the caller does not need the result. An error is logged."""
-        self.submit(self._logged, function, *arguments)
+    def post_call(self, function: Callable[..., object], *arguments: object) -> None:
+        """Like ``submit_call``, if the caller does not need the result. An error is logged."""
+        self.submit_call(self._log_errors_of, function, *arguments)
 
     def give_up(self, call: PoolCall[object]) -> bool:
         """The caller no longer waits for ``call``. Return whether it had begun: its effects are then unknown. Otherwise it
@@ -161,12 +161,12 @@ class WorkerPool:
         """
         with self._changed:
             if not call.begun:
-                self._withdraw(call)
+                self._withdraw_call(call)
                 return False
-            if not call.abandoned and not call.wait(0):
+            if not call.abandoned and not call.wait_end(0):
                 call.abandoned = True
                 self._lost += 1
-                self._staff()
+                self._start_thread_if_needed()
             return True
 
     def run(self, function: Callable[[], T], timeout: float, *, patience: float, check: Callable[[], object]) -> T:
@@ -176,16 +176,16 @@ class WorkerPool:
         raised here. In both cases a running function continues on its own.
         """
         end = time.monotonic() + timeout
-        call = self.submit(function)
+        call = self.submit_call(function)
         try:
-            while not call.wait(min(patience, end - time.monotonic())):
+            while not call.wait_end(min(patience, end - time.monotonic())):
                 if time.monotonic() >= end:
                     raise PoolTimeout
                 check()
         except BaseException:
             self.give_up(call)
             raise
-        return call.result()
+        return call.get_result()
 
     def close(self) -> None:
         """End each thread when all submitted calls have ended. A closed pool still runs new calls."""
@@ -198,30 +198,30 @@ class WorkerPool:
         with self._changed:
             self._dropping = True
             self._waiting = self._weight = 0
-            self._tell()
+            self._notify_watchers()
         self.close()
 
     # -- threads -------------------------------------------------------------------------------------------------------------
 
-    def _withdraw(self, call: PoolCall[Any]) -> None:
+    def _withdraw_call(self, call: PoolCall[Any]) -> None:
         """The call, which has not begun, never begins. The caller holds the lock."""
         if not call.given_up and not self._dropping:
             self._waiting -= 1
             self._weight -= call.weight
-            self._tell()
+            self._notify_watchers()
         call.given_up = True
 
     @property
-    def _useful(self) -> int:
+    def _useful_threads(self) -> int:
         return self._threads - min(self._lost, self._spare)
 
-    def _staff(self) -> None:
+    def _start_thread_if_needed(self) -> None:
         """Start a thread if queued calls need one. The caller holds the lock.
 
         If the system has no room for it, a thread that is there takes the calls. Raises RuntimeError if none is.
         """
-        if self._waiting > self._idle and self._useful < self._size:
-            thread = start_daemon(f"{self._name}-{self._threads + 1}", self._work)
+        if self._waiting > self._idle and self._useful_threads < self._size:
+            thread = start_daemon(f"{self._name}-{self._threads + 1}", self._work_until_stopped)
             if thread is None:
                 if not self._threads:
                     raise RuntimeError(f"{self._name}: no thread can be started")
@@ -229,26 +229,26 @@ class WorkerPool:
             self._threads += 1
             self._idle += 1
 
-    def _work(self) -> None:
+    def _work_until_stopped(self) -> None:
         """The loop of one thread. It counts as idle before its caller is woken: it will take the next call."""
-        while (call := self._take()) is not None:
+        while (call := self._take_call()) is not None:
             call.run()
             with self._changed:
                 self._lost -= call.abandoned
                 if not self._dropping:
                     self._weight -= call.weight
-                surplus = self._useful > self._size  # this thread was replaced while it hung
+                surplus = self._useful_threads > self._size  # this thread was replaced while it hung
                 if surplus:
                     self._threads -= 1
                 else:
                     self._idle += 1
-                self._tell()
-                call.end()
+                self._notify_watchers()
+                call.mark_ended()
             del call  # its result may be large and must not stay in memory while waiting
             if surplus:
                 return
 
-    def _take(self) -> PoolCall[object] | None:
+    def _take_call(self) -> PoolCall[object] | None:
         """The next call; None ends the thread."""
         while True:
             try:
@@ -267,15 +267,15 @@ class WorkerPool:
                     call.begun = True
                     return call
                 self._threads -= 1
-                self._staff()  # the order to end may be older than the last call
-                self._tell()
+                self._start_thread_if_needed()  # the order to end may be older than the last call
+                self._notify_watchers()
                 return None
 
-    def _tell(self) -> None:
+    def _notify_watchers(self) -> None:
         if self._watchers:
             self._changed.notify_all()
 
-    def _logged(self, function: Callable[..., object], *arguments: object) -> None:
+    def _log_errors_of(self, function: Callable[..., object], *arguments: object) -> None:
         try:
             function(*arguments)
         except Exception:  # the thread must go on to the next call

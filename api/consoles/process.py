@@ -18,7 +18,7 @@ from db.sql.engine import ApiDatabase
 from objects import errors
 from objects.process import CONSOLE_PROXY_BINARY
 from service import health, process
-from service.opts import required
+from service.opts import required_option
 from service.process import Plan
 from service.waiting import wait_for
 
@@ -31,28 +31,28 @@ class ConsoleProxyRole:
 
     def __init__(self, conf: cfg.ConfigOpts, listener: socket.socket) -> None:
         self._database = ApiDatabase(conf.api_database.connection, name="api", max_pool_size=POOL_SIZE)
-        self._service = load().ConsoleProxyService(console_opts.proxy(conf), self._database, listener)
+        self._service = load_proxy().ConsoleProxyService(console_opts.read_proxy_settings(conf), self._database, listener)
         self._presence = Presence(self._database, "api", CONSOLE_PROXY_BINARY, conf.report_interval)
         self._sign = health.HealthCheck("the API database", lambda: ready.check_writable(self._database, "api"))
 
     def start(self, stopped: threading.Event) -> None:
         """Wait for the API database."""
-        if wait_for("the API database", lambda: ready.check(self._database, "api"), stopped):
-            health.BOARD.watch(self._sign)
+        if wait_for("the API database", lambda: ready.check_schema(self._database, "api"), stopped):
+            health.BOARD.watch_part(self._sign)
             self._service.start()
             self._presence.start()
 
     def stop(self) -> None:
         self._service.stop()
         self._presence.stop()
-        health.BOARD.forget(self._sign)
-        self._database.dispose()
+        health.BOARD.forget_part(self._sign)
+        self._database.dispose_connections()
 
-    def reload(self) -> None:
+    def reload_settings(self) -> None:
         """None of its options can change while it runs."""
 
 
-def load() -> ModuleType:
+def load_proxy() -> ModuleType:
     """The module of the proxy. Raises errors.Misconfigured if its library is not installed."""
     try:
         return importlib.import_module("api.consoles.proxy")
@@ -62,11 +62,11 @@ def load() -> ModuleType:
         raise errors.Misconfigured("the console proxy needs websockets: pip install 'superconductor-cloud[consoles]'") from None
 
 
-def plan(conf: cfg.ConfigOpts) -> Plan:
+def read_plan(conf: cfg.ConfigOpts) -> Plan:
     """Binds the socket, so that an address in use is reported at once. Raises Misconfigured."""
-    required(conf, "api_database.connection", "the URL of the API database")
-    settings = console_opts.proxy(conf)
-    proxy = load()
+    required_option(conf, "api_database.connection", "the URL of the API database")
+    settings = console_opts.read_proxy_settings(conf)
+    proxy = load_proxy()
     proxy.tls_context(settings)
     listener = proxy.bind(settings)
     return Plan(make=lambda: ConsoleProxyRole(conf, listener))
@@ -74,7 +74,7 @@ def plan(conf: cfg.ConfigOpts) -> Plan:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """The entry point of the command."""
-    return process.main(CONSOLE_PROXY_BINARY, argv, [console_opts.list_opts()], plan)
+    return process.main(CONSOLE_PROXY_BINARY, argv, [console_opts.list_opts()], read_plan)
 
 
 if __name__ == "__main__":

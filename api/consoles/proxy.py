@@ -33,8 +33,8 @@ from objects import errors
 from objects.console import ConsoleToken, access_path, digest_of
 from service import metrics
 from service.rate_limited_log import RateLimitedLog
-from service.sockets import prepare, shut_down
-from service.threads import complain
+from service.sockets import prepare_socket, shut_down
+from service.threads import log_unstarted
 
 LOG = logging.getLogger(__name__)
 
@@ -67,21 +67,21 @@ class ConsoleProxyService:
         self._settings = settings
         self._database = database
         self._listener = listener
-        self._places = threading.BoundedSemaphore(settings.max_connections)
+        self._connection_slots = threading.BoundedSemaphore(settings.max_connections)
         self._lock = threading.Lock()
         self._servers: list[Server] = []  # the last one accepts connections
         self._guests: dict[socket.socket, str] = {}  # and the types of their consoles
         self._stopped = threading.Event()
         self._complaints = RateLimitedLog(LOG)
-        metrics.CONSOLES.follow(self._sessions)
+        metrics.CONSOLES.follow_reader(self._session_counts)
 
-    def _sessions(self) -> metrics.Values:
+    def _session_counts(self) -> metrics.Values:
         with self._lock:
             counts = Counter(self._guests.values())
         return [((console_type,), counts[console_type]) for console_type in CONSOLE_TYPES]
 
     @property
-    def port(self) -> int:
+    def listen_port(self) -> int:
         """The port it listens on."""
         return int(self._listener.getsockname()[1])
 
@@ -89,9 +89,9 @@ class ConsoleProxyService:
         """Raises errors.Misconfigured if the certificate cannot be used."""
         context = tls_context(self._settings)
         self._listener.listen(BACKLOG)
-        self._begin(context)
+        self._start_server(context)
         threading.Thread(target=self._run, args=(context,), name="console-proxy", daemon=True).start()
-        LOG.info("The console proxy listens on %s port %d", self._settings.host, self.port)
+        LOG.info("The console proxy listens on %s port %d", self._settings.host, self.listen_port)
 
     def stop(self) -> None:
         """End all connections."""
@@ -109,35 +109,37 @@ class ConsoleProxyService:
             try:
                 self._servers[-1].serve_forever()
             except (RuntimeError, MemoryError) as error:  # it starts a thread for each connection
-                complain(error)
+                log_unstarted(error)
             if not self._stopped.wait(ACCEPT_PAUSE_S):
                 self._complaints("accept", logging.WARNING, "A connection to a console could not be accepted")
                 with contextlib.suppress(OSError):
-                    self._begin(context)
+                    self._start_server(context)
 
-    def _begin(self, context: ssl.SSLContext | None) -> None:
+    def _start_server(self, context: ssl.SSLContext | None) -> None:
         with self._lock:
             if self._stopped.is_set():
                 return
             server = serve(
-                self._forward,
+                self._forward_console,
                 sock=self._listener.dup(),  # the server closes its own
                 ssl=context,
-                select_subprotocol=_subprotocol,
+                select_subprotocol=_select_subprotocol,
                 compression=None,
-                process_request=self._admit,
+                process_request=self._admit_request,
                 server_header=None,
                 max_size=MESSAGE_LIMIT,
                 logger=_SILENT,
             )
-            server.handler = self._limited(server, server.handler)
-            self._servers = [each for each in self._servers if each.connections] + [server]
+            server.handler = self._limit_connections(server, server.handler)
+            self._servers = [running for running in self._servers if running.connections] + [server]
 
     # -- one connection, each in a thread of its own ----------------------------------------------------------------------------
 
-    def _limited(self, server: Server, handle: Callable[[socket.socket, Any], None]) -> Callable[[socket.socket, Any], None]:
+    def _limit_connections(
+        self, server: Server, handle: Callable[[socket.socket, Any], None]
+    ) -> Callable[[socket.socket, Any], None]:
         def handle_if_there_is_room(connection: socket.socket, address: Any) -> None:
-            if not self._places.acquire(blocking=False):
+            if not self._connection_slots.acquire(blocking=False):
                 text = "A connection to a console was closed: there are %d, see [console] max_connections"
                 self._complaints("full", logging.WARNING, text, self._settings.max_connections)
                 connection.close()
@@ -147,23 +149,23 @@ class ConsoleProxyService:
             try:
                 handle(connection, address)
             finally:
-                self._places.release()
+                self._connection_slots.release()
 
         return handle_if_there_is_room
 
-    def _admit(self, connection: ServerConnection, request: Request) -> Response | None:
+    def _admit_request(self, connection: ServerConnection, request: Request) -> Response | None:
         """The refusal of a request; None: it is admitted. It says nothing about why a token is not good."""
         token = token_of(request.path, request.headers.get_all("Cookie"))
         try:
-            found = self._database.read(console_tokens.find, digest_of(token)) if token else None
+            console_token = self._database.read(console_tokens.find_token, digest_of(token)) if token else None
         except errors.DatabaseUnavailable as error:
             self._complaints("database", logging.WARNING, "A token of a console cannot be checked: %s", error)
             return connection.respond(503, "Tokens cannot be checked now. Try again in a moment.\n")
-        if found is None:
+        if console_token is None:
             return connection.respond(403, "The token is not known, or has expired: ask for a new URL.\n")
-        reason = self._refuse_origin(request.headers, found)
+        reason = self._refuse_origin(request.headers, console_token)
         if reason:
-            LOG.warning("The console of instance %s is not shown to a page: %s", found.server_uuid, reason)
+            LOG.warning("The console of instance %s is not shown to a page: %s", console_token.server_uuid, reason)
             return connection.respond(403, f"{reason}\n")
         return None
 
@@ -180,40 +182,40 @@ class ConsoleProxyService:
             name, scheme, host = None, "", None
         if len(origins) > 1 or not name or not scheme:
             return "The header Origin cannot be used."
-        if name not in {host, *(each.lower() for each in self._settings.allowed_origins)}:
+        if name not in {host, *(allowed.lower() for allowed in self._settings.allowed_origins)}:
             return "The page comes from another host: see [console] allowed_origins."
         forwarded = headers.get_all("X-Forwarded-Proto")
         urls = self._settings.urls
-        own = urlsplit(urls.novnc_url if token.console_type == "novnc" else urls.serial_url).scheme
-        if (forwarded[0].strip().lower() if forwarded else scheme) not in SCHEMES.get(own, (own,)):
+        own_scheme = urlsplit(urls.novnc_url if token.console_type == "novnc" else urls.serial_url).scheme
+        if (forwarded[0].strip().lower() if forwarded else scheme) not in SCHEMES.get(own_scheme, (own_scheme,)):
             return "The page was loaded by another protocol than that of the console's URL."
         return ""
 
-    def _forward(self, client: ServerConnection) -> None:
+    def _forward_console(self, client: ServerConnection) -> None:
         request = client.request
         token = "" if request is None else token_of(request.path, request.headers.get_all("Cookie"))
-        found = self._database.read(console_tokens.find, digest_of(token))
-        if found is None:  # it went meanwhile
+        console_token = self._database.read(console_tokens.find_token, digest_of(token))
+        if console_token is None:  # it went meanwhile
             client.close(INTERNAL_ERROR, "The token has expired.")
             return
         try:
-            guest = connect(found, access_path(token))
+            guest = connect_console(console_token, access_path(token))
         except OSError as error:
-            listener = found.place.listener
+            listener = console_token.place.listener
             text = "The console of instance %s on host %s cannot be reached at %s port %d: %s"
-            LOG.warning(text, found.server_uuid, found.place.host, listener.address, listener.port, error)
+            LOG.warning(text, console_token.server_uuid, console_token.place.host, listener.address, listener.port, error)
             client.close(INTERNAL_ERROR, "The host does not connect to the console.")
             return
-        LOG.info("The %s console of instance %s is connected to", found.console_type, found.server_uuid)
-        with guest, self._kept(guest, found.console_type):
+        LOG.info("The %s console of instance %s is connected to", console_token.console_type, console_token.server_uuid)
+        with guest, self._registered_guest(guest, console_token.console_type):
             back = threading.Thread(target=_to_client, args=(guest, client), name="console-to-client", daemon=True)
             back.start()
             _to_guest(client, guest)
             back.join()
-        LOG.info("The %s console of instance %s was left", found.console_type, found.server_uuid)
+        LOG.info("The %s console of instance %s was left", console_token.console_type, console_token.server_uuid)
 
     @contextlib.contextmanager
-    def _kept(self, guest: socket.socket, console_type: str) -> Iterator[None]:
+    def _registered_guest(self, guest: socket.socket, console_type: str) -> Iterator[None]:
         """``stop`` ends this connection."""
         with self._lock:
             self._guests[guest] = console_type
@@ -242,7 +244,7 @@ def token_of(path: str, cookies: Iterable[str]) -> str:
     return ""
 
 
-def connect(token: ConsoleToken, path: str) -> socket.socket:
+def connect_console(token: ConsoleToken, path: str) -> socket.socket:
     """A connection to the console, made by the agent of its host. Raises OSError."""
     listener = token.place.listener
     guest = socket.create_connection((listener.address, listener.port), CONNECT_TIMEOUT_S)
@@ -257,7 +259,7 @@ def connect(token: ConsoleToken, path: str) -> socket.socket:
         status = answer.split(b" ", 2)[1:2]
         if status != [b"200"]:
             raise ConnectionError(f"the agent answers {b''.join(status)[:20].decode(errors='replace')}")
-        prepare(guest)
+        prepare_socket(guest)
     except BaseException:
         guest.close()
         raise
@@ -279,7 +281,7 @@ def _to_client(guest: socket.socket, client: ServerConnection) -> None:
     client.close()
 
 
-def _subprotocol(connection: ServerConnection, offered: object) -> Subprotocol | None:
+def _select_subprotocol(connection: ServerConnection, offered: object) -> Subprotocol | None:
     """Older pages of noVNC offer ``binary``, and wait for it."""
     return Subprotocol("binary") if isinstance(offered, list | tuple) and "binary" in offered else None
 

@@ -13,9 +13,9 @@ import falcon
 from api.http import call as calls
 from api.http import policies, schemas
 from api.http.call import Call
-from api.http.microversions import Since
+from api.http.microversions import Microversion
 from api.http.validation import VersionedValidator, read_body, validated_by
-from api.http.versions import answer
+from api.http.versions import send_json
 from api.lookup.guest_asker import GuestAsker
 from api.opts import ApiSettings
 from api.servers.actions import ServerAction
@@ -53,21 +53,23 @@ class RemoteConsoles:
 
     @validated_by("_validator")
     def on_post(self, req: falcon.Request, resp: falcon.Response, server_id: str) -> None:
-        call = calls.of(req)
+        call = calls.get_call(req)
         document = read_body(req, self._settings.max_body_size)
-        self._validator.check(call.version, document)
-        asked = document["remote_console"]
-        made = self._make(call, server_id, asked["protocol"], asked["type"])
-        answer(resp, {"remote_console": {"protocol": asked["protocol"], "type": made.console_type, "url": made.url}})
+        self._validator.check_body(call.version, document)
+        console_request = document["remote_console"]
+        console = self._create_console(call, server_id, console_request["protocol"], console_request["type"])
+        send_json(
+            resp, {"remote_console": {"protocol": console_request["protocol"], "type": console.console_type, "url": console.url}}
+        )
 
-    def actions(self) -> tuple[ServerAction, ...]:
+    def server_actions(self) -> tuple[ServerAction, ...]:
         """Of versions before 2.6."""
         return tuple(
             ServerAction(
                 name=name,
                 rule=policies.REMOTE_CONSOLES,
                 versions=schemas.console_action(*types),
-                run=partial(self._act, protocol),
+                run=partial(self._send_console, protocol),
             )
             for name, protocol, types in (
                 ("os-getVNCConsole", "vnc", (NOVNC, "xvpvnc")),
@@ -76,25 +78,25 @@ class RemoteConsoles:
             )
         )
 
-    def _act(self, protocol: str, call: Call, server_id: str, value: dict[str, str], resp: falcon.Response) -> None:
-        made = self._make(call, server_id, protocol, value["type"])
-        answer(resp, {"console": {"type": made.console_type, "url": made.url}})
+    def _send_console(self, protocol: str, call: Call, server_id: str, value: dict[str, str], resp: falcon.Response) -> None:
+        console = self._create_console(call, server_id, protocol, value["type"])
+        send_json(resp, {"console": {"type": console.console_type, "url": console.url}})
 
-    def _make(self, call: Call, server_id: str, protocol: str, console_type: str) -> NewConsole:
+    def _create_console(self, call: Call, server_id: str, protocol: str, console_type: str) -> NewConsole:
         """Raises errors.NotFound, errors.Conflict if the console cannot be opened now, errors.Invalid if there is none."""
-        uuid = self._asker.find(call, server_id).uuid
+        uuid = self._asker.find_server(call, server_id).uuid
         offered, kind = KINDS.get(console_type, ("", None))
         if offered != protocol or kind is None:
             raise errors.Invalid(f"Unavailable console type {console_type}.")
         if not self._urls[console_type]:
-            raise _unavailable(call, console_type, f"[console] {console_type}_url is not set")
+            raise _unavailable_console(call, console_type, f"[console] {console_type}_url is not set")
         token, lifetime = new_token(), self._settings.consoles.token_ttl
         try:
             place = self._asker.open_console(call, uuid, kind, digest_of(access_path(token)), lifetime)
         except errors.NotOffered as error:
-            raise _unavailable(call, console_type, str(error)) from error
+            raise _unavailable_console(call, console_type, str(error)) from error
         stored = ConsoleToken(digest=digest_of(token), server_uuid=uuid, console_type=console_type, place=place)
-        self._database.write(console_tokens.add, stored, lifetime)
+        self._database.write(console_tokens.add_token, stored, lifetime)
         return NewConsole(console_type=console_type, url=url_of(self._urls[console_type], console_type, token))
 
 
@@ -105,14 +107,14 @@ class ConsoleAuthTokens:
         self._database = database
 
     def on_get(self, req: falcon.Request, resp: falcon.Response, token: str) -> None:
-        if not calls.of(req).has(Since.CONSOLE_TOKENS):
+        if not calls.get_call(req).has_feature(Microversion.CONSOLE_TOKENS):
             raise errors.Invalid("Before version 2.31 this was for consoles of RDP only, which are not offered.")
-        found = self._database.read(console_tokens.find, digest_of(token))
-        if found is None:
+        console_token = self._database.read(console_tokens.find_token, digest_of(token))
+        if console_token is None:
             raise errors.NotFound("Token not found")
-        listener = found.place.listener
+        listener = console_token.place.listener
         console = {"host": listener.address, "port": listener.port, "internal_access_path": access_path(token)}
-        answer(resp, {"console": {"instance_uuid": found.server_uuid} | console})
+        send_json(resp, {"console": {"instance_uuid": console_token.server_uuid} | console})
 
 
 def url_of(base: str, console_type: str, token: str) -> str:
@@ -128,6 +130,6 @@ def url_of(base: str, console_type: str, token: str) -> str:
     return urlunsplit(parts._replace(query=urlencode(query)))
 
 
-def _unavailable(call: Call, console_type: str, reason: str) -> errors.Invalid:
-    shown = f" {reason}" if call.may(policies.ATTRIBUTES) else ""
+def _unavailable_console(call: Call, console_type: str, reason: str) -> errors.Invalid:
+    shown = f" {reason}" if call.is_allowed(policies.ATTRIBUTES) else ""
     return errors.Invalid(f"Unavailable console type {console_type}.{shown}")

@@ -8,7 +8,7 @@ import falcon
 import msgspec
 
 from api.http import call as calls
-from api.http.versions import answer
+from api.http.versions import send_json
 from api.opts import ApiSettings
 from cells import host_service
 from cells.registry import CellRegistry
@@ -30,7 +30,7 @@ class HostSizes:
             cell = self._registry.of_host(host)
         except errors.HostNotMapped:
             raise errors.NotFound(f"Compute host {host[:80]} could not be found.") from None
-        accepted = host_service.accept(cell, host, self._settings.cell_timeout)
-        LOG.info("the sizes of host %s of cell %s were accepted, by user %s", host, cell.name, calls.of(req).context.user_id)
+        accepted = host_service.accept_sizes(cell, host, self._settings.cell_timeout)
+        LOG.info("the sizes of host %s of cell %s were accepted, by user %s", host, cell.name, calls.get_call(req).context.user_id)
         nodes = [{"node": node} | msgspec.structs.asdict(sizes) for node, sizes in sorted(accepted.items())]
-        answer(resp, {"host": {"host": host, "nodes": nodes}})
+        send_json(resp, {"host": {"host": host, "nodes": nodes}})

@@ -10,9 +10,9 @@ import falcon
 
 from api.hosts.services import BINARIES, COMPUTE, INTERNAL_ZONE
 from api.http import call as calls
-from api.http.versions import answer
+from api.http.versions import send_json
 from api.lookup.hosts import HostWatch
-from api.lookup.server_view import micro
+from api.lookup.server_view import format_micro
 from api.lookup.silence import Silences
 from api.opts import ApiSettings
 from cells.fan_out import Answered, fan_out_within
@@ -40,60 +40,69 @@ class AvailabilityZones:
         self._silences = silences
 
     def on_get(self, req: falcon.Request, resp: falcon.Response) -> None:
-        zones = self._database.read(_zones)
-        open_hosts, hosts = self._hosts(zones)
+        zones = self._database.read(_zone_by_host)
+        open_hosts, hosts = self._hosts_by_zone(zones)
         del req
-        answer(resp, {"availabilityZoneInfo": [_entry(zone, bool(open_hosts.get(zone)), None) for zone in sorted(hosts)]})
+        send_json(resp, {"availabilityZoneInfo": [_zone_entry(zone, bool(open_hosts.get(zone)), None) for zone in sorted(hosts)]})
 
     def on_get_detail(self, req: falcon.Request, resp: falcon.Response) -> None:
         """With the services of each host, and the zone of all services but agents."""
-        call = calls.of(req)
+        call = calls.get_call(req)
         zones, level = self._database.read(_zones_and_processes)
-        open_hosts, hosts = self._hosts(zones)
-        answers = fan_out_within(self._settings.cell_timeout, self._registry.cells(), processes.list_all, "cell")
+        open_hosts, hosts = self._hosts_by_zone(zones)
+        answers = fan_out_within(self._settings.cell_timeout, self._registry.list_cells(), processes.list_all, "cell")
         silent = {
-            each.cell.uuid: each.cell.database_silent_since or time.time() for each in answers if not isinstance(each, Answered)
+            cell_answer.cell.uuid: cell_answer.cell.database_silent_since or time.time()
+            for cell_answer in answers
+            if not isinstance(cell_answer, Answered)
         }
-        self._silences.tell(resp, call, silent)
-        others = [*level, *(process for each in answers if isinstance(each, Answered) for process in each.value)]
-        entries = [_entry(zone, bool(open_hosts.get(zone)), hosts[zone]) for zone in sorted(hosts)]
-        answer(resp, {"availabilityZoneInfo": [_entry(INTERNAL_ZONE, True, self._internal(others)), *entries]})
+        self._silences.name_silent_cells(resp, call, silent)
+        others = [
+            *level,
+            *(process for cell_answer in answers if isinstance(cell_answer, Answered) for process in cell_answer.value),
+        ]
+        entries = [_zone_entry(zone, bool(open_hosts.get(zone)), hosts[zone]) for zone in sorted(hosts)]
+        send_json(resp, {"availabilityZoneInfo": [_zone_entry(INTERNAL_ZONE, True, self._internal_services(others)), *entries]})
 
-    def _hosts(self, zones: Zones) -> tuple[dict[str, set[str]], dict[str, dict[str, Any]]]:
+    def _hosts_by_zone(self, zones: Zones) -> tuple[dict[str, set[str]], dict[str, dict[str, Any]]]:
         """The hosts by zone that are enabled, and all hosts by zone with their agents."""
         open_hosts: defaultdict[str, set[str]] = defaultdict(set)
         hosts: defaultdict[str, dict[str, Any]] = defaultdict(dict)
-        for view in self._watch.views():
+        for view in self._watch.list_views():
             for host in sorted(self._registry.hosts_of(view.cell_uuid)):
                 agent = view.agents.get(host)
                 zone = zones.get(host, self._settings.default_availability_zone)
                 if agent is None:
                     hosts[zone][host] = {COMPUTE: {"active": False, "available": False, "updated_at": None}}
                     continue
-                is_up = self._watch.judge(agent) in ("UP", "MAINTENANCE")
+                is_up = self._watch.agent_status(agent) in ("UP", "MAINTENANCE")
                 enabled = not agent.service.disabled
-                hosts[zone][host] = {COMPUTE: {"active": enabled, "available": is_up, "updated_at": micro(agent.service.last_seen)}}
+                hosts[zone][host] = {
+                    COMPUTE: {"active": enabled, "available": is_up, "updated_at": format_micro(agent.service.last_seen)}
+                }
                 if enabled:
                     open_hosts[zone].add(host)
         return open_hosts, hosts
 
-    def _internal(self, others: list[Process]) -> dict[str, dict[str, Any]]:
+    def _internal_services(self, others: list[Process]) -> dict[str, dict[str, Any]]:
         hosts: defaultdict[str, dict[str, Any]] = defaultdict(dict)
         for process in others:
             if process.binary in BINARIES:
                 is_up = process.age <= self._settings.service_down_time
-                about = {"active": True, "available": is_up, "updated_at": micro(process.last_seen)}
+                about = {"active": True, "available": is_up, "updated_at": format_micro(process.last_seen)}
                 hosts[process.host][BINARIES[process.binary]] = about
         return hosts
 
 
-def _entry(zone: str, available: bool, hosts: dict[str, Any] | None) -> dict[str, Any]:
+def _zone_entry(zone: str, available: bool, hosts: dict[str, Any] | None) -> dict[str, Any]:
     return {"zoneName": zone, "zoneState": {"available": available}, "hosts": hosts}
 
 
-def _zones(tx: ApiTransaction) -> Zones:
-    return {host: zone for each in aggregates.list_all(tx) if (zone := each.availability_zone) for host in each.hosts}
+def _zone_by_host(tx: ApiTransaction) -> Zones:
+    return {
+        host: zone for aggregate in aggregates.list_all(tx) if (zone := aggregate.availability_zone) for host in aggregate.hosts
+    }
 
 
 def _zones_and_processes(tx: ApiTransaction) -> tuple[Zones, list[Process]]:
-    return _zones(tx), processes.list_all(tx, "api")
+    return _zone_by_host(tx), processes.list_all(tx, "api")

@@ -13,10 +13,10 @@ from api.hosts.services import service_id
 from api.http import call as calls
 from api.http import schemas
 from api.http.call import Call
-from api.http.microversions import Since
+from api.http.microversions import Microversion
 from api.http.paging import next_link, page_of
 from api.http.query_parameters import refuse_unknown_names, whole_number
-from api.http.versions import answer
+from api.http.versions import send_json
 from api.lookup.hosts import HostWatch
 from api.lookup.server_view import instance_name
 from api.lookup.silence import Silences
@@ -79,113 +79,124 @@ class Hypervisors:
         self._list(req, resp, detailed=True)
 
     def on_get_one(self, req: falcon.Request, resp: falcon.Response, hypervisor_id: str) -> None:
-        call = calls.of(req)
+        call = calls.get_call(req)
         refuse_unknown_names(req, call, ("with_servers",))
-        one = self._find(resp, call, hypervisor_id)
-        answer(resp, {"hypervisor": self._detail(one, call) | self._servers(one, call, _with_servers(req, call))})
+        one = self._find_hypervisor(resp, call, hypervisor_id)
+        send_json(resp, {"hypervisor": self._detail_document(one, call) | self._servers_field(one, call, _with_servers(req, call))})
 
     def on_get_uptime(self, req: falcon.Request, resp: falcon.Response, hypervisor_id: str) -> None:
         """Raises errors.NotOffered for a node whose driver does not report it, and errors.Invalid while its agent is down."""
-        call = calls.of(req)
-        one = self._find(resp, call, hypervisor_id)
-        summary = self._summary(one, call)
+        call = calls.get_call(req)
+        one = self._find_hypervisor(resp, call, hypervisor_id)
+        summary = self._summary_document(one, call)
         if not one.node.booted_at:
             raise errors.NotOffered(f"The driver of hypervisor '{one.node.node}' does not report its uptime.")
         if summary["state"] == "down":
             raise errors.Invalid(f"Compute service of {one.node.host} is unavailable at this time.")
-        answer(resp, {"hypervisor": summary | {"uptime": _uptime(one.node)}})
+        send_json(resp, {"hypervisor": summary | {"uptime": _format_uptime(one.node)}})
 
     def on_get_statistics(self, req: falcon.Request, resp: falcon.Response) -> None:
         """Sums over the nodes of enabled hosts."""
-        call = calls.of(req)
-        found = [one for one in self._all(resp, call) if not _is_disabled(one)]
-        sums = {name: sum(getattr(one.node, attribute) for one in found) for name, attribute in SUMS.items()}
+        call = calls.get_call(req)
+        enabled = [one for one in self._list_hypervisors(resp, call) if not _is_disabled(one)]
+        sums = {name: sum(getattr(one.node, attribute) for one in enabled) for name, attribute in SUMS.items()}
         free = {"free_ram_mb": sums["memory_mb"] - sums["memory_mb_used"], "free_disk_gb": sums["local_gb"] - sums["local_gb_used"]}
-        answer(resp, {"hypervisor_statistics": sums | free | {"count": len(found), "disk_available_least": 0}})
+        send_json(resp, {"hypervisor_statistics": sums | free | {"count": len(enabled), "disk_available_least": 0}})
 
     def on_get_search(self, req: falcon.Request, resp: falcon.Response, hypervisor_id: str) -> None:
-        call = calls.of(req)
-        answer(resp, {"hypervisors": [self._summary(one, call) for one in self._named(resp, call, hypervisor_id)]})
+        call = calls.get_call(req)
+        send_json(
+            resp, {"hypervisors": [self._summary_document(one, call) for one in self._list_matching(resp, call, hypervisor_id)]}
+        )
 
     def on_get_servers(self, req: falcon.Request, resp: falcon.Response, hypervisor_id: str) -> None:
-        call = calls.of(req)
-        found = self._named(resp, call, hypervisor_id)
-        answer(resp, {"hypervisors": [self._summary(one, call) | self._servers(one, call, wanted=True) for one in found]})
+        call = calls.get_call(req)
+        matching = self._list_matching(resp, call, hypervisor_id)
+        send_json(
+            resp,
+            {
+                "hypervisors": [
+                    self._summary_document(one, call) | self._servers_field(one, call, with_servers=True) for one in matching
+                ]
+            },
+        )
 
     # -- inside ------------------------------------------------------------------------------------------------------------------
 
     def _list(self, req: falcon.Request, resp: falcon.Response, *, detailed: bool) -> None:
-        call = calls.of(req)
+        call = calls.get_call(req)
         refuse_unknown_names(req, call, ("limit", "marker", "hypervisor_hostname_pattern", "with_servers"))
-        pattern = req.get_param("hypervisor_hostname_pattern") if call.has(Since.SERVICE_UUIDS) else None
+        pattern = req.get_param("hypervisor_hostname_pattern") if call.has_feature(Microversion.SERVICE_UUIDS) else None
         with_servers = _with_servers(req, call)
-        view = self._detail if detailed else self._summary
+        view = self._detail_document if detailed else self._summary_document
         if pattern is not None:
             if "limit" in req.params or "marker" in req.params:
                 raise errors.Invalid(
                     "Paging over hypervisors with the hypervisor_hostname_pattern query parameter is not supported."
                 )
-            shown: Sequence[Hypervisor] = self._named(resp, call, pattern)
-            answer(resp, {"hypervisors": [view(one, call) | self._servers(one, call, with_servers) for one in shown]})
+            shown: Sequence[Hypervisor] = self._list_matching(resp, call, pattern)
+            send_json(resp, {"hypervisors": [view(one, call) | self._servers_field(one, call, with_servers) for one in shown]})
             return
-        every = self._all(resp, call)
+        every = self._list_hypervisors(resp, call)
         document: dict[str, Any] = {}
         shown = every
-        if call.has(Since.HYPERVISOR_PAGES):
+        if call.has_feature(Microversion.HYPERVISOR_PAGES):
             page = page_of(req, self._settings.max_limit)
-            first = 0 if page.marker is None else 1 + _position(every, page.marker, call)
+            first = 0 if page.marker is None else 1 + _position_after(every, page.marker, call)
             shown = every[first : first + page.limit]
             if shown and len(every) > first + len(shown):
                 path = "os-hypervisors/detail" if detailed else "os-hypervisors"
-                document["hypervisors_links"] = [next_link(req, path, str(_id(shown[-1], call)))]
-        document["hypervisors"] = [view(one, call) | self._servers(one, call, with_servers) for one in shown]
-        answer(resp, document)
+                document["hypervisors_links"] = [next_link(req, path, str(_shown_id(shown[-1], call)))]
+        document["hypervisors"] = [view(one, call) | self._servers_field(one, call, with_servers) for one in shown]
+        send_json(resp, document)
 
-    def _all(self, resp: falcon.Response, call: Call) -> list[Hypervisor]:
+    def _list_hypervisors(self, resp: falcon.Response, call: Call) -> list[Hypervisor]:
         """All nodes by ID."""
-        numbers = self._database.read(inventories.numbers)
-        answers = fan_out_within(self._settings.cell_timeout, self._registry.cells(), _nodes_and_agents)
+        numbers = self._database.read(inventories.ids_by_node)
+        answers = fan_out_within(self._settings.cell_timeout, self._registry.list_cells(), _nodes_and_agents)
         silent = {
-            each.cell.uuid: each.cell.database_silent_since or time.time() for each in answers if isinstance(each, Unanswered)
+            cell_answer.cell.uuid: cell_answer.cell.database_silent_since or time.time()
+            for cell_answer in answers
+            if isinstance(cell_answer, Unanswered)
         }
-        self._silences.tell(resp, call, silent)
-        found: list[Hypervisor] = []
-        for each in answers:
-            if not isinstance(each, Answered):
+        self._silences.name_silent_cells(resp, call, silent)
+        hypervisors: list[Hypervisor] = []
+        for cell_answer in answers:
+            if not isinstance(cell_answer, Answered):
                 continue
-            nodes, agents = each.value
+            nodes, agents = cell_answer.value
             for node in nodes:
                 number = numbers.get((node.host, node.node))
-                if number is not None and self._registry.home_of(node.host) == each.cell.uuid:
-                    found.append(Hypervisor(number, _uuid_of(node), node, agents.get(node.host)))
-        return sorted(found, key=lambda one: one.number)
+                if number is not None and self._registry.home_of(node.host) == cell_answer.cell.uuid:
+                    hypervisors.append(Hypervisor(number, _uuid_of(node), node, agents.get(node.host)))
+        return sorted(hypervisors, key=lambda one: one.number)
 
-    def _find(self, resp: falcon.Response, call: Call, hypervisor_id: str) -> Hypervisor:
-        for one in self._all(resp, call):
-            if str(_id(one, call)) == hypervisor_id:
+    def _find_hypervisor(self, resp: falcon.Response, call: Call, hypervisor_id: str) -> Hypervisor:
+        for one in self._list_hypervisors(resp, call):
+            if str(_shown_id(one, call)) == hypervisor_id:
                 return one
         raise errors.NotFound(f"Hypervisor with ID '{hypervisor_id[:80]}' could not be found.")
 
-    def _named(self, resp: falcon.Response, call: Call, pattern: str) -> list[Hypervisor]:
+    def _list_matching(self, resp: falcon.Response, call: Call, pattern: str) -> list[Hypervisor]:
         """Those whose name contains ``pattern``, without case. Raises errors.NotFound if there is none."""
-        found = [one for one in self._all(resp, call) if pattern.lower() in one.node.node.lower()]
-        if not found:
+        matching = [one for one in self._list_hypervisors(resp, call) if pattern.lower() in one.node.node.lower()]
+        if not matching:
             raise errors.NotFound(f"No hypervisor matching '{pattern[:80]}' could be found.")
-        return found
+        return matching
 
-    def _summary(self, one: Hypervisor, call: Call) -> dict[str, Any]:
-        is_up = one.agent is not None and self._watch.judge(one.agent) in ("UP", "MAINTENANCE")
+    def _summary_document(self, one: Hypervisor, call: Call) -> dict[str, Any]:
+        is_up = one.agent is not None and self._watch.agent_status(one.agent) in ("UP", "MAINTENANCE")
         return {
-            "id": _id(one, call),
+            "id": _shown_id(one, call),
             "hypervisor_hostname": one.node.node,
             "state": "up" if is_up else "down",
             "status": "disabled" if _is_disabled(one) else "enabled",
         }
 
-    def _detail(self, one: Hypervisor, call: Call) -> dict[str, Any]:
+    def _detail_document(self, one: Hypervisor, call: Call) -> dict[str, Any]:
         node = one.node
         service = one.agent.service if one.agent is not None else None
-        document = self._summary(one, call) | {
+        document = self._summary_document(one, call) | {
             "hypervisor_type": node.hypervisor_type,
             "hypervisor_version": node.hypervisor_version,
             "host_ip": node.attributes.get("host_ip"),
@@ -195,9 +206,9 @@ class Hypervisors:
                 "disabled_reason": service.disabled_reason if service is not None else None,
             },
         }
-        if call.has(Since.HYPERVISOR_USE_GONE):
+        if call.has_feature(Microversion.HYPERVISOR_USE_GONE):
             is_known = bool(one.node.booted_at) and document["state"] == "up"
-            return document | {"uptime": _uptime(one.node) if is_known else None}
+            return document | {"uptime": _format_uptime(one.node) if is_known else None}
         amounts = {name: getattr(node, attribute) for name, attribute in SUMS.items()}
         return (
             document
@@ -206,42 +217,42 @@ class Hypervisors:
                 "free_ram_mb": node.memory_mb - node.memory_mb_used,
                 "free_disk_gb": node.disk_gb - node.disk_gb_used,
                 "disk_available_least": None,
-                "cpu_info": _cpu_info(node) if call.has(Since.HYPERVISOR_CPU_OBJECT) else "",
+                "cpu_info": _cpu_info(node) if call.has_feature(Microversion.HYPERVISOR_CPU_OBJECT) else "",
             }
         )
 
-    def _servers(self, one: Hypervisor, call: Call, wanted: bool) -> dict[str, Any]:
+    def _servers_field(self, one: Hypervisor, call: Call, with_servers: bool) -> dict[str, Any]:
         """Absent before 2.75 where there are none, as in the Compute API."""
-        if not wanted:
+        if not with_servers:
             return {}
         query = listing.ServerQuery(host=one.node.host, node=one.node.node, limit=self._settings.max_limit)
-        found = self._database.read(listing.list_, query)
-        named = [{"uuid": server.uuid, "name": instance_name(server)} for server in found]
-        return {"servers": named} if named or call.has(Since.QUERY_CHECKED) else {}
+        servers = self._database.read(listing.list_, query)
+        named = [{"uuid": server.uuid, "name": instance_name(server)} for server in servers]
+        return {"servers": named} if named or call.has_feature(Microversion.QUERY_CHECKED) else {}
 
 
 def _with_servers(req: falcon.Request, call: Call) -> bool:
     """Raises errors.Invalid for another word than a boolean."""
-    given = req.get_param("with_servers")
-    if given is None or not call.has(Since.SERVICE_UUIDS):
+    text = req.get_param("with_servers")
+    if text is None or not call.has_feature(Microversion.SERVICE_UUIDS):
         return False
-    if given not in schemas.BOOLEANS:
-        raise errors.Invalid(f"with_servers: {given[:40]!r} is no boolean; give true or false")
-    return schemas.BOOLEANS[given]
+    if text not in schemas.BOOLEANS:
+        raise errors.Invalid(f"with_servers: {text[:40]!r} is no boolean; give true or false")
+    return schemas.BOOLEANS[text]
 
 
-def _position(every: Sequence[Hypervisor], marker: str, call: Call) -> int:
+def _position_after(every: Sequence[Hypervisor], marker: str, call: Call) -> int:
     """Raises errors.Invalid for a marker that is in no list."""
-    if not call.has(Since.SERVICE_UUIDS):
+    if not call.has_feature(Microversion.SERVICE_UUIDS):
         whole_number("marker", marker)
-    for place, one in enumerate(every):
-        if str(_id(one, call)) == marker:
-            return place
+    for index, one in enumerate(every):
+        if str(_shown_id(one, call)) == marker:
+            return index
     raise errors.Invalid(f"Marker {marker[:80]} could not be found.")
 
 
-def _id(one: Hypervisor, call: Call) -> str | int:
-    return one.uuid if call.has(Since.SERVICE_UUIDS) else one.number
+def _shown_id(one: Hypervisor, call: Call) -> str | int:
+    return one.uuid if call.has_feature(Microversion.SERVICE_UUIDS) else one.number
 
 
 def _uuid_of(node: ComputeNode) -> str:
@@ -252,7 +263,7 @@ def _is_disabled(one: Hypervisor) -> bool:
     return one.agent is not None and one.agent.service.disabled
 
 
-def _uptime(node: ComputeNode) -> str:
+def _format_uptime(node: ComputeNode) -> str:
     """As the command ``uptime`` begins; agents report neither users nor load."""
     now = time.time()
     minutes = max(0, int(now - node.booted_at)) // 60
@@ -263,8 +274,8 @@ def _uptime(node: ComputeNode) -> str:
 
 def _cpu_info(node: ComputeNode) -> dict[str, Any]:
     """What the driver reports of the processor."""
-    found = node.attributes.get("cpu_info")
-    return found if isinstance(found, dict) else {}
+    cpu_info = node.attributes.get("cpu_info")
+    return cpu_info if isinstance(cpu_info, dict) else {}
 
 
 def _nodes_and_agents(tx: CellTransaction) -> tuple[list[ComputeNode], dict[str, SeenService]]:

@@ -17,12 +17,12 @@ import falcon
 from api.http import call as calls
 from api.http import schemas
 from api.http.call import Call
-from api.http.microversions import Since
+from api.http.microversions import Microversion
 from api.http.query_parameters import refuse_unknown_names
 from api.http.validation import VersionedValidator, is_uuid, read_body, validated_by
-from api.http.versions import answer
+from api.http.versions import send_json
 from api.lookup.hosts import HostWatch
-from api.lookup.server_view import UNKNOWN_STATUS, micro
+from api.lookup.server_view import UNKNOWN_STATUS, format_micro
 from api.lookup.silence import Silences
 from api.opts import ApiSettings
 from cells import host_service
@@ -87,27 +87,32 @@ class Services:
         self._watch = watch
         self._silences = silences
         actions = [(since, schemas.service_action(since)) for since in schemas.SERVICE_ACTION_CHANGES]
-        self._validator = VersionedValidator([*actions, (Since.SERVICE_UUIDS.value, schemas.service_change())])
+        self._validator = VersionedValidator([*actions, (Microversion.SERVICE_UUIDS.value, schemas.service_change())])
 
     def on_get(self, req: falcon.Request, resp: falcon.Response) -> None:
         """A cell that does not answer is named in a header. Since 2.69 its hosts are listed, as UNKNOWN."""
-        call = calls.of(req)
+        call = calls.get_call(req)
         refuse_unknown_names(req, call, ("host", "binary"))
-        entries = self.entries(resp, call)
-        wanted = {name: value for name in ("host", "binary") if (value := req.get_param(name))}
-        answer(resp, {"services": [entry for entry in entries if wanted.items() <= entry.items()]})
+        entries = self.list_entries(resp, call)
+        filters = {name: value for name in ("host", "binary") if (value := req.get_param(name))}
+        send_json(resp, {"services": [entry for entry in entries if filters.items() <= entry.items()]})
 
-    def entries(self, resp: falcon.Response, call: Call) -> list[dict[str, Any]]:
+    def list_entries(self, resp: falcon.Response, call: Call) -> list[dict[str, Any]]:
         """All services. A cell that does not answer is named in a header of ``resp``."""
         level, zones = self._database.read(_api_level)
-        answers = fan_out_within(self._settings.cell_timeout, self._registry.cells(), _cell_services)
+        answers = fan_out_within(self._settings.cell_timeout, self._registry.list_cells(), _cell_services)
         entries = [
-            *self._processes(level, call),
-            *(entry for each in answers if isinstance(each, Answered) for entry in self._of_cell(each.value, zones, call)),
+            *self._process_entries(level, call),
+            *(
+                entry
+                for cell_answer in answers
+                if isinstance(cell_answer, Answered)
+                for entry in self._of_cell(cell_answer.value, zones, call)
+            ),
         ]
-        silent = [each.cell for each in answers if isinstance(each, Unanswered)]
-        self._silences.tell(resp, call, {cell.uuid: cell.database_silent_since or time.time() for cell in silent})
-        if call.has(Since.DOWN_CELLS):
+        silent = [cell_answer.cell for cell_answer in answers if isinstance(cell_answer, Unanswered)]
+        self._silences.name_silent_cells(resp, call, {cell.uuid: cell.database_silent_since or time.time() for cell in silent})
+        if call.has_feature(Microversion.DOWN_CELLS):
             entries += [
                 {"binary": COMPUTE, "host": host, "status": UNKNOWN_STATUS}
                 for cell in silent
@@ -117,105 +122,110 @@ class Services:
 
     @validated_by("_validator")
     def on_put_one(self, req: falcon.Request, resp: falcon.Response, service_id: str) -> None:
-        call = calls.of(req)
+        call = calls.get_call(req)
         document = read_body(req, self._settings.max_body_size)
-        if call.has(Since.SERVICE_UUIDS):
-            answer(resp, {"service": self._put(call, service_id, document)})
+        if call.has_feature(Microversion.SERVICE_UUIDS):
+            send_json(resp, {"service": self._update_service(call, service_id, document)})
         else:
-            answer(resp, {"service": self._act(call, service_id, document)})
+            send_json(resp, {"service": self._run_action(call, service_id, document)})
 
     def on_delete_one(self, req: falcon.Request, resp: falcon.Response, service_id: str) -> None:
         """Forget a service that has ended, and the host of an agent with it.
 
         Raises errors.Conflict while it runs, or while the host has servers.
         """
-        call = calls.of(req)
-        if not (is_uuid(service_id) if call.has(Since.SERVICE_UUIDS) else service_id.isdecimal()):
-            raise errors.Invalid(f"Invalid {'uuid' if call.has(Since.SERVICE_UUIDS) else 'id'} {service_id[:80]}")
-        found = self._find(service_id, call)
-        if isinstance(found, FoundProcess):
-            self._forget(found.process, found.cell)
+        call = calls.get_call(req)
+        if not (is_uuid(service_id) if call.has_feature(Microversion.SERVICE_UUIDS) else service_id.isdecimal()):
+            raise errors.Invalid(f"Invalid {'uuid' if call.has_feature(Microversion.SERVICE_UUIDS) else 'id'} {service_id[:80]}")
+        service = self._find_service(service_id, call)
+        if isinstance(service, FoundProcess):
+            self._forget_process(service.process, service.cell)
         else:
-            host, silence = found.host, self._settings.service_down_time
-            found.cell.within(self._settings.cell_timeout).write(host_removal.from_cell, host, AGENT_BINARY, silence)
+            host, silence = service.host, self._settings.service_down_time
+            service.cell.with_timeout(self._settings.cell_timeout).write(host_removal.from_cell, host, AGENT_BINARY, silence)
             with suppress(errors.NotFound):  # it was never mapped
                 self._database.write(api_host_removal.from_api, host)
-            LOG.info("host %s of cell %s was deleted, by user %s", host, found.cell.name, call.context.user_id)
+            LOG.info("host %s of cell %s was deleted, by user %s", host, service.cell.name, call.context.user_id)
         resp.status = 204
 
-    def _forget(self, process: Process, cell: Cell | None) -> None:
+    def _forget_process(self, process: Process, cell: Cell | None) -> None:
         if process.age <= self._settings.service_down_time:
             raise errors.Conflict(f"Service {process.uuid} runs: stop it first")
         if cell is None:
-            self._database.write(processes.end, "api", process.uuid)
+            self._database.write(processes.end_process, "api", process.uuid)
         else:
-            cell.within(self._settings.cell_timeout).write(processes.end, "cell", process.uuid)
+            cell.with_timeout(self._settings.cell_timeout).write(processes.end_process, "cell", process.uuid)
 
     # -- from 2.53 on ------------------------------------------------------------------------------------------------------------
 
-    def _put(self, call: Call, service_id: str, document: dict[str, Any]) -> dict[str, Any]:
+    def _update_service(self, call: Call, service_id: str, document: dict[str, Any]) -> dict[str, Any]:
         if not is_uuid(service_id):
             raise errors.Invalid(f"Invalid uuid {service_id[:80]}")
-        self._validator.check(call.version, document)
+        self._validator.check_body(call.version, document)
         change = _change_of(document)
-        found = self._find(service_id, call)
-        if isinstance(found, FoundProcess):
-            raise _not_compute(BINARIES.get(found.process.binary, found.process.binary))
+        service = self._find_service(service_id, call)
+        if isinstance(service, FoundProcess):
+            raise _not_compute(BINARIES.get(service.process.binary, service.process.binary))
         _, zones = self._database.read(_api_level)
-        return self._agent(self._tell(call, found.cell, found.host, change), zones, call)
+        return self._agent_entry(self._order_change(call, service.cell, service.host, change), zones, call)
 
-    def _find(self, wanted: str, call: Call) -> FoundAgent | FoundProcess:
+    def _find_service(self, wanted_id: str, call: Call) -> FoundAgent | FoundProcess:
         """The service with this ID. Raises errors.NotFound, and errors.CellUnavailable while a cell does not answer."""
         level = self._database.read(processes.list_all, "api")
-        answers = fan_out_within(self._settings.cell_timeout, self._registry.cells(), _cell_services)
+        answers = fan_out_within(self._settings.cell_timeout, self._registry.list_cells(), _cell_services)
         every: list[FoundAgent | FoundProcess] = [FoundProcess(process.uuid, process, None) for process in level]
-        for each in answers:
-            if isinstance(each, Answered):
-                every += [FoundAgent(agent.service.uuid, agent.service.host, each.cell) for agent in each.value.agents]
-                every += [FoundProcess(process.uuid, process, each.cell) for process in each.value.conductors]
-        for found in every:
-            if str(service_id(found.uuid, call)) == wanted:
-                return found
-        silent = [*(each.reason for each in answers if isinstance(each, Unanswered)), *self._registry.broken().values()]
+        for cell_answer in answers:
+            if isinstance(cell_answer, Answered):
+                every += [
+                    FoundAgent(agent.service.uuid, agent.service.host, cell_answer.cell) for agent in cell_answer.value.agents
+                ]
+                every += [FoundProcess(process.uuid, process, cell_answer.cell) for process in cell_answer.value.conductors]
+        for candidate in every:
+            if str(service_id(candidate.uuid, call)) == wanted_id:
+                return candidate
+        silent = [
+            *(cell_answer.reason for cell_answer in answers if isinstance(cell_answer, Unanswered)),
+            *self._registry.reasons_by_uuid().values(),
+        ]
         if silent:
-            raise errors.CellUnavailable(f"Service {wanted} was not found in the cells that answer: {silent[0]}")
-        raise errors.NotFound(f"Service {wanted} could not be found.")
+            raise errors.CellUnavailable(f"Service {wanted_id} was not found in the cells that answer: {silent[0]}")
+        raise errors.NotFound(f"Service {wanted_id} could not be found.")
 
     # -- before ------------------------------------------------------------------------------------------------------------------
 
-    def _act(self, call: Call, action: str, document: dict[str, Any]) -> dict[str, Any]:
-        if action not in (*ACTIONS, FORCE_DOWN) or (action == FORCE_DOWN and not call.has(Since.FORCED_DOWN)):
+    def _run_action(self, call: Call, action: str, document: dict[str, Any]) -> dict[str, Any]:
+        if action not in (*ACTIONS, FORCE_DOWN) or (action == FORCE_DOWN and not call.has_feature(Microversion.FORCED_DOWN)):
             raise errors.NotFound("Unknown action")
-        self._validator.check(call.version, document)
-        change, told = _action_of(action, document)
+        self._validator.check_body(call.version, document)
+        change, reply = _action_of(action, document)
         if document["binary"] != COMPUTE:
             raise _not_compute(document["binary"])
         host: str = document["host"]
-        self.change(call, host, change)
-        return {"host": host, "binary": COMPUTE} | told
+        self.change_host(call, host, change)
+        return {"host": host, "binary": COMPUTE} | reply
 
-    def change(self, call: Call, host: str, change: HostChange) -> None:
+    def change_host(self, call: Call, host: str, change: HostChange) -> None:
         """Tell the cell of a host. Raises errors.NotFound for a host that is in none."""
         try:
             cell = self._registry.of_host(host)
         except errors.HostNotMapped:
             raise errors.NotFound(f"Compute host {host[:80]} could not be found.") from None
-        self._tell(call, cell, host, change)
+        self._order_change(call, cell, host, change)
 
     # -- inside ------------------------------------------------------------------------------------------------------------------
 
-    def _tell(self, call: Call, cell: Cell, host: str, change: HostChange) -> SeenService:
-        agent = host_service.change(cell, self._ledger, host, change, self._settings.cell_timeout)
-        self._watch.forget()
+    def _order_change(self, call: Call, cell: Cell, host: str, change: HostChange) -> SeenService:
+        agent = host_service.change_agent(cell, self._ledger, host, change, self._settings.cell_timeout)
+        self._watch.invalidate_views()
         said = {"disabled": change.disabled, "forced_down": change.forced_down}
         LOG.info("host %s of cell %s: %s, by user %s", host, cell.name, said, call.context.user_id)
         return agent
 
-    def _of_cell(self, told: CellServices, zones: Mapping[str, str], call: Call) -> Iterator[dict[str, Any]]:
-        yield from self._processes(told.conductors, call)
-        yield from (self._agent(agent, zones, call) for agent in told.agents)
+    def _of_cell(self, cell_services: CellServices, zones: Mapping[str, str], call: Call) -> Iterator[dict[str, Any]]:
+        yield from self._process_entries(cell_services.conductors, call)
+        yield from (self._agent_entry(agent, zones, call) for agent in cell_services.agents)
 
-    def _agent(self, agent: SeenService, zones: Mapping[str, str], call: Call) -> dict[str, Any]:
+    def _agent_entry(self, agent: SeenService, zones: Mapping[str, str], call: Call) -> dict[str, Any]:
         service = agent.service
         entry = {
             "id": service_id(service.uuid, call),
@@ -223,14 +233,14 @@ class Services:
             "host": service.host,
             "zone": zones.get(service.host, self._settings.default_availability_zone),
             "status": "disabled" if service.disabled else "enabled",
-            "state": "up" if self._watch.judge(agent) in ("UP", "MAINTENANCE") else "down",
-            "updated_at": micro(service.last_seen),
+            "state": "up" if self._watch.agent_status(agent) in ("UP", "MAINTENANCE") else "down",
+            "updated_at": format_micro(service.last_seen),
             "disabled_reason": service.disabled_reason,
         }
-        return entry | ({"forced_down": service.forced_down} if call.has(Since.FORCED_DOWN) else {})
+        return entry | ({"forced_down": service.forced_down} if call.has_feature(Microversion.FORCED_DOWN) else {})
 
-    def _processes(self, found: Iterable[Process], call: Call) -> Iterator[dict[str, Any]]:
-        for process in found:
+    def _process_entries(self, records: Iterable[Process], call: Call) -> Iterator[dict[str, Any]]:
+        for process in records:
             if process.binary in BINARIES:
                 entry = {
                     "id": service_id(process.uuid, call),
@@ -239,15 +249,17 @@ class Services:
                     "zone": INTERNAL_ZONE,
                     "status": "enabled",
                     "state": "up" if process.age <= self._settings.service_down_time else "down",
-                    "updated_at": micro(process.last_seen),
+                    "updated_at": format_micro(process.last_seen),
                     "disabled_reason": None,
                 }
-                yield entry | ({"forced_down": False} if call.has(Since.FORCED_DOWN) else {})
+                yield entry | ({"forced_down": False} if call.has_feature(Microversion.FORCED_DOWN) else {})
 
 
 def _api_level(tx: ApiTransaction) -> tuple[list[Process], dict[str, str]]:
     """The processes of the API level, and the zones of hosts that are not in the default one."""
-    zones = {host: zone for each in aggregates.list_all(tx) if (zone := each.availability_zone) for host in each.hosts}
+    zones = {
+        host: zone for aggregate in aggregates.list_all(tx) if (zone := aggregate.availability_zone) for host in aggregate.hosts
+    }
     return processes.list_all(tx, "api"), zones
 
 
@@ -291,4 +303,4 @@ def _not_compute(binary: str) -> errors.Invalid:
 
 def service_id(uuid: str, call: Call) -> str | int:
     """How the service is named: before 2.53 by a number, which no request takes."""
-    return uuid if call.has(Since.SERVICE_UUIDS) else zlib.crc32(uuid.encode()) >> 1
+    return uuid if call.has_feature(Microversion.SERVICE_UUIDS) else zlib.crc32(uuid.encode()) >> 1

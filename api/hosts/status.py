@@ -12,7 +12,7 @@ import falcon
 
 from api.http import health
 from api.http.health import CellAnswer, Reached
-from api.http.versions import answer
+from api.http.versions import send_json
 from api.lookup.hosts import CellView, HostWatch
 from api.opts import ApiSettings
 from cells.cell import Cell
@@ -29,7 +29,7 @@ from db.sql.connection import ApiTransaction
 from db.sql.engine import ApiDatabase
 from objects.cell import CELL0_UUID
 from objects.process import API_BINARY, CONDUCTOR_BINARY, SCHEDULER_BINARY, Process
-from objects.utc import utc
+from objects.utc import to_utc
 from objects.waiting import WaitingCount
 from service import metrics
 
@@ -58,53 +58,58 @@ class Status:
         self._watch = watch
 
     def on_get(self, req: falcon.Request, resp: falcon.Response) -> None:
-        level = self._database.read(_level)
+        level = self._database.read(_count_api_level)
         servers: defaultdict[str | None, dict[str, int]] = defaultdict(dict)
         for count in level.counts:
             servers[count.cell_uuid][count.state] = count.count
-        known = self._registry.cells()
+        known = self._registry.list_cells()
         healths = health.of_cells(known, level.cursors, self._settings.cell_timeout)
-        views = {view.cell_uuid: view for view in self._watch.views()}
+        views = {view.cell_uuid: view for view in self._watch.list_views()}
         cells = [
-            self._cell(cell, views.get(cell.uuid), healths[cell.uuid])
+            self._cell_entry(cell, views.get(cell.uuid), healths[cell.uuid])
             | {"servers": servers[cell.uuid], "silent_since": cell.silent_since}
             for cell in known
         ]
-        broken = [{"uuid": uuid, "view": reason, "servers": servers[uuid]} for uuid, reason in self._registry.broken().items()]
+        broken = [
+            {"uuid": uuid, "view": reason, "servers": servers[uuid]} for uuid, reason in self._registry.reasons_by_uuid().items()
+        ]
         document = {
-            "processes": self._tally(level.processes, (API_BINARY, SCHEDULER_BINARY, CONDUCTOR_BINARY)),
+            "processes": self._tally_processes(level.processes, (API_BINARY, SCHEDULER_BINARY, CONDUCTOR_BINARY)),
             "cells": cells,
             "broken_cells": broken,
-            "hosts_in_two_cells": self._twins({cell.uuid: cell.name for cell in known}),
-            "hosts_elsewhere": self._astray({cell.uuid: cell.name for cell in known}),
+            "hosts_in_two_cells": self._duplicate_hosts({cell.uuid: cell.name for cell in known}),
+            "hosts_elsewhere": self._misplaced_hosts({cell.uuid: cell.name for cell in known}),
             "buried": servers[CELL0_UUID],
             "dead_letters": level.dead_letters,
-            "leasing": _leasing(level.incarnation),
+            "leasing": _leasing_entry(level.incarnation),
             "frozen_operations": {"count": level.frozen[0], "reason": level.frozen[1]},
             "operations": {
-                each.name: {"count": each.count, "oldest_seconds": round(max(0.0, level.now - each.oldest), 3)}
-                for each in level.operations
+                operation_count.name: {
+                    "count": operation_count.count,
+                    "oldest_seconds": round(max(0.0, level.now - operation_count.oldest), 3),
+                }
+                for operation_count in level.operations
             },
             "shelved": servers[None].pop("shelved", 0),
-            "process": {"id": f"{socket.gethostname()}:{os.getpid()}", "counters": metrics.overview()},
+            "process": {"id": f"{socket.gethostname()}:{os.getpid()}", "counters": metrics.read_overview()},
             "queue": {
                 "depth": level.queue.depth,
                 "oldest_seconds": None if level.queue.oldest is None else round(max(0.0, level.now - level.queue.oldest), 3),
                 "servers": servers[None],
             },
         }
-        answer(resp, {"status": document})
+        send_json(resp, {"status": document})
 
-    def _cell(self, cell: Cell, view: CellView | None, state: CellAnswer) -> dict[str, Any]:
+    def _cell_entry(self, cell: Cell, view: CellView | None, state: CellAnswer) -> dict[str, Any]:
         entry = {
             "uuid": cell.uuid,
             "name": cell.name,
-            "state": str(cell.mapping.state),
+            "state": str(cell.current_mapping.state),
             "view": "not asked yet" if view is None else view.silent or "answers",
-            "database": _reached(state.database),
-            "bus": _reached(state.bus),
+            "database": _reachability_entry(state.database),
+            "bus": _reachability_entry(state.bus),
             "unmapped_hosts": 0 if view is None else sum(self._registry.home_of(host) is None for host in view.agents),
-            "hosts": {} if view is None else self._watch.tally(view),
+            "hosts": {} if view is None else self._watch.count_by_status(view),
             "shared_user_hosts": 0 if view is None else sum(agent.service.is_shared for agent in view.agents.values()),
             "refused_machines": [] if view is None else _refused_machines(view),
             "disabled_hosts": 0 if view is None else sum(agent.service.disabled for agent in view.agents.values()),
@@ -113,25 +118,27 @@ class Status:
             return entry | {"processes": None, "feed": None, "dead_letters": None, "waiting_sizes": None}
         lag = state.report.lag
         feed = {"behind": lag.events, "seconds": None if lag.seconds is None else round(lag.seconds, 3)}
-        conductors = self._tally(state.report.conductors, (CONDUCTOR_BINARY,))
+        conductors = self._tally_processes(state.report.conductors, (CONDUCTOR_BINARY,))
         letters, waiting = state.report.dead_letters, state.report.waiting_sizes
         return entry | {"processes": conductors, "feed": feed, "dead_letters": letters, "waiting_sizes": waiting}
 
-    def _tally(self, found: Iterable[Process], binaries: Iterable[str]) -> dict[str, dict[str, int]]:
+    def _tally_processes(self, records: Iterable[Process], binaries: Iterable[str]) -> dict[str, dict[str, int]]:
         tally = {binary: {"up": 0, "down": 0} for binary in binaries}
-        for process in found:
+        for process in records:
             up = process.age <= self._settings.service_down_time
             tally.setdefault(process.binary, {"up": 0, "down": 0})["up" if up else "down"] += 1
         return tally
 
-    def _twins(self, names: Mapping[str, str]) -> list[dict[str, Any]]:
+    def _duplicate_hosts(self, names: Mapping[str, str]) -> list[dict[str, Any]]:
         twins = self._watch.in_two_cells().items()
         return [{"host": host, "cells": [names.get(uuid, uuid) for uuid in uuids]} for host, uuids in twins]
 
-    def _astray(self, names: Mapping[str, str]) -> list[dict[str, str]]:
+    def _misplaced_hosts(self, names: Mapping[str, str]) -> list[dict[str, str]]:
         """Hosts whose only agents report in another cell than they are mapped to."""
-        found = self._watch.elsewhere().items()
-        return [{"host": host, "cell": names.get(cell, cell), "mapped_to": names.get(home, home)} for host, (cell, home) in found]
+        misplaced = self._watch.misplaced_hosts().items()
+        return [
+            {"host": host, "cell": names.get(cell, cell), "mapped_to": names.get(home, home)} for host, (cell, home) in misplaced
+        ]
 
 
 def _refused_machines(view: CellView) -> list[dict[str, str]]:
@@ -140,27 +147,27 @@ def _refused_machines(view: CellView) -> list[dict[str, str]]:
     return [{"host": host, "machine": admitted or "", "refused": refused.name} for host, admitted, refused in pairs if refused]
 
 
-def _level(tx: ApiTransaction) -> ApiLevelCounts:
+def _count_api_level(tx: ApiTransaction) -> ApiLevelCounts:
     known = processes.list_all(tx, "api")
-    counted, letters = mappings.counts(tx), dead_letters.counts(tx, "api")
+    counted, letters = mappings.count_by_state(tx), dead_letters.count_by_step(tx, "api")
     return ApiLevelCounts(
         counts=counted,
-        queue=mappings.queue(tx),
+        queue=mappings.measure_queue(tx),
         processes=known,
-        cursors=audit_servers.cursors(tx),
+        cursors=audit_servers.cursors_by_cell(tx),
         now=clock.read(tx),
         dead_letters=letters,
         incarnation=incarnation.read(tx),
         operations=metering.open_operations(tx),
-        frozen=thaw.count(tx),
+        frozen=thaw.count_frozen(tx),
     )
 
 
-def _leasing(found: Incarnation | None) -> dict[str, Any]:
+def _leasing_entry(latest: Incarnation | None) -> dict[str, Any]:
     """Whether requests may be leased, and if not, why. None: no super conductor has run yet."""
-    return {"allowed": found is None or not found.comparing, "reason": found.reason if found is not None else ""}
+    return {"allowed": latest is None or not latest.comparing, "reason": latest.reason if latest is not None else ""}
 
 
-def _reached(reached: Reached) -> dict[str, Any]:
-    since = None if reached.since is None else utc(reached.since).strftime("%Y-%m-%dT%H:%M:%SZ")
+def _reachability_entry(reached: Reached) -> dict[str, Any]:
+    since = None if reached.since is None else to_utc(reached.since).strftime("%Y-%m-%dT%H:%M:%SZ")
     return {"reachable": reached.reason is None, "since": since, "reason": reached.reason}

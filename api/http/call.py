@@ -8,7 +8,7 @@ from typing import cast
 import falcon
 import msgspec
 
-from api.http.microversions import Since, Version
+from api.http.microversions import Microversion, Version
 from api.http.policies import ADMIN, EXPLAIN_ALL
 from api.http.policy import Rights
 from objects import errors
@@ -37,17 +37,17 @@ class Call(Object, frozen=True, kw_only=True):
     detailed_faults: bool = False
     since: float = msgspec.field(default_factory=time.monotonic)
 
-    def has(self, feature: Since) -> bool:
-        return feature.holds(self.version)
+    def has_feature(self, feature: Microversion) -> bool:
+        return feature.is_in(self.version)
 
-    def may(self, rule: str, project_id: str | None = None, user_id: str | None = None) -> bool:
+    def is_allowed(self, rule: str, project_id: str | None = None, user_id: str | None = None) -> bool:
         """Whether ``rule`` allows the caller to act on something of this project and user; default: the caller's."""
-        return self.rights.has(rule, project_id, user_id)
+        return self.rights.is_allowed(rule, project_id, user_id)
 
     @property
     def sees_fleet(self) -> bool:
         """Whether faults and explanations may show the size and usage of the fleet."""
-        return self.detailed_faults or self.may(EXPLAIN_ALL)
+        return self.detailed_faults or self.is_allowed(EXPLAIN_ALL)
 
     def after_write(self) -> Call:
         """The same call for what it reads after its own write."""
@@ -55,28 +55,28 @@ class Call(Object, frozen=True, kw_only=True):
 
     def guarded_by(self, rule: str, project_id: str | None = None) -> Call:
         """The same call with the rule that guards its handler. Raises errors.Forbidden if the rule does not allow it."""
-        if not self.may(rule, project_id):
+        if not self.is_allowed(rule, project_id):
             raise errors.Forbidden(f"Policy doesn't allow {rule} to be performed.")
         return msgspec.structs.replace(self, rule=rule)
 
     @property
-    def scope(self) -> str | None:
+    def project_scope(self) -> str | None:
         """The project whose servers the caller may name. None, that is any, if the rule also allows other projects."""
-        return None if self.may(self.rule, ANOTHER) else self.context.project_id
+        return None if self.is_allowed(self.rule, ANOTHER) else self.context.project_id
 
-    def link(self, collection: str, item: str) -> list[dict[str, str]]:
+    def item_links(self, collection: str, item: str) -> list[dict[str, str]]:
         """The self and bookmark links of an item."""
-        return [{"rel": "self", "href": self.url(f"{collection}/{item}")}, self.bookmark(collection, item)]
+        return [{"rel": "self", "href": self.build_url(f"{collection}/{item}")}, self.bookmark_link(collection, item)]
 
-    def bookmark(self, collection: str, item: str) -> dict[str, str]:
+    def bookmark_link(self, collection: str, item: str) -> dict[str, str]:
         """The link to an item without the API version."""
         return {"rel": "bookmark", "href": f"{self.prefix}{self.project_path}/{collection}/{item}"}
 
-    def url(self, path: str) -> str:
+    def build_url(self, path: str) -> str:
         """The URL of ``path``, which follows the version and the project."""
         return f"{self.prefix}/v2.1{self.project_path}/{path}"
 
 
-def of(request: falcon.Request) -> Call:
+def get_call(request: falcon.Request) -> Call:
     """The request's Call, set by the middleware."""
     return cast("Call", request.context.call)

@@ -21,9 +21,9 @@ class Callers:
     def __init__(self, settings: ApiSettings) -> None:
         self._anybody = settings.noauth_anywhere
         endpoint = urlsplit(settings.public_endpoint).hostname
-        self._names = {_plain(name) for name in (settings.host, endpoint, *settings.allowed_hosts) if name}
+        self._names = {_normalize_host(name) for name in (settings.host, endpoint, *settings.allowed_hosts) if name}
 
-    def check(self, req: falcon.Request) -> None:
+    def check_peer(self, req: falcon.Request) -> None:
         """Raises errors.Forbidden, or errors.Invalid if only ``Host`` is wrong."""
         if self._anybody:
             return
@@ -40,7 +40,7 @@ class Callers:
         if origin is not None and not self._is_ours(_host_of(origin)):
             raise errors.Forbidden(f"Origin: pages of {origin[:80]!r} may not use this API, because it authenticates nobody.")
 
-    def prefix(self, req: falcon.Request) -> str:
+    def link_prefix(self, req: falcon.Request) -> str:
         """Scheme, host and port for links. ``Host`` is used only if it is a name of this API, because clients can send any."""
         named = req.get_header("Host")
         if named is None or self._is_ours(_host_of(f"//{named}")):
@@ -56,12 +56,12 @@ def _host_of(url: str) -> str:
     try:
         parts = urlsplit(url)
         _ = parts.port  # raises ValueError if it is invalid
-        return _plain(parts.hostname or "") if "@" not in parts.netloc else ""
+        return _normalize_host(parts.hostname or "") if "@" not in parts.netloc else ""
     except ValueError:
         return ""
 
 
-def _plain(host: str) -> str:
+def _normalize_host(host: str) -> str:
     return host.lower().rstrip(".").removeprefix("[").removesuffix("]")
 
 

@@ -54,7 +54,7 @@ _STATUS: tuple[tuple[type[errors.SuperconductorError], int], ...] = (
     (errors.ServiceUnavailable, 503),
 )
 
-_HIDDEN = {
+_MESSAGE_BY_STATUS = {
     500: "Unexpected API error. The log of the service says more, under the request id in this answer's headers.",
     503: "The service cannot reach one of its databases. Try again in a moment.",
 }
@@ -67,24 +67,24 @@ _FULL = (
 _SHARED = "The service cannot reach the image store. Try again in a moment; the log says more."
 _READ_ONLY = "A database of the service takes no writes. What is stored can be read; try again in a moment, the log says more."
 _BLOCKED = "A message broker of the service does not answer, or takes no messages. Try again in a moment; the log says more."
-_SHOWN: dict[type[errors.SuperconductorError], str] = {
+_MESSAGE_BY_ERROR: dict[type[errors.SuperconductorError], str] = {
     errors.StorageFull: _FULL,
     errors.ServiceUnavailable: _SHARED,
     errors.ReadOnlyDatabase: _READ_ONLY,
     errors.BusUnavailable: _BLOCKED,
 }
 """Messages that replace those of some errors, for the same reason."""
-_TOLD = (errors.TooCostly, SchedulerSilent)
+_SHOWABLE_ERRORS = (errors.TooCostly, SchedulerSilent)
 """Errors of the service whose own messages are shown: they name no machine."""
 RETRY_AFTER_S = 5
 """Seconds after which a client may retry a request that failed because a database was unavailable."""
 
 
-def install(app: falcon.App[falcon.Request, falcon.Response]) -> None:
+def install_handlers(app: falcon.App[falcon.Request, falcon.Response]) -> None:
     """Return every error of the app in this format."""
-    app.set_error_serializer(_serialize)
-    app.add_error_handler(errors.SuperconductorError, partial(_ours, RateLimitedLog(LOG)))
-    app.add_error_handler(Exception, _unexpected)
+    app.set_error_serializer(_serialize_error)
+    app.add_error_handler(errors.SuperconductorError, partial(_send_fault, RateLimitedLog(LOG)))
+    app.add_error_handler(Exception, _send_unexpected)
 
 
 def write(resp: falcon.Response, status: int, message: str) -> None:
@@ -94,34 +94,40 @@ def write(resp: falcon.Response, status: int, message: str) -> None:
     resp.data = msgspec.json.encode(body)
 
 
-def _serialize(req: falcon.Request, resp: falcon.Response, error: falcon.HTTPError) -> None:
+def _serialize_error(req: falcon.Request, resp: falcon.Response, error: falcon.HTTPError) -> None:
     message = error.description
     if error.status_code in (404, 405):  # a path without a handler, or a method without one
         message = message or f"{req.method} {req.path[:200]} is not offered by this service."
     write(resp, error.status_code, message or error.title or "")
 
 
-def _ours(complaints: RateLimitedLog, req: falcon.Request, resp: falcon.Response, error: Exception, params: dict[str, Any]) -> None:
+def _send_fault(
+    complaints: RateLimitedLog, req: falcon.Request, resp: falcon.Response, error: Exception, params: dict[str, Any]
+) -> None:
     for kind, status in _STATUS:
         if isinstance(error, kind):
             if status >= 500 and status != 501:  # what is not offered is no trouble of this service
-                complaints(str(error), logging.WARNING, "%s: %s %s: %s", _request_id(req), req.method, _path(req), error)
-            shown = str(error) if kind in _TOLD else _SHOWN.get(kind) or _HIDDEN.get(status, str(error))
+                complaints(str(error), logging.WARNING, "%s: %s %s: %s", _request_id(req), req.method, _loggable_path(req), error)
+            shown = (
+                str(error)
+                if kind in _SHOWABLE_ERRORS
+                else _MESSAGE_BY_ERROR.get(kind) or _MESSAGE_BY_STATUS.get(status, str(error))
+            )
             write(resp, status, shown)
             if isinstance(error, TooFast):
                 resp.set_header("Retry-After", str(error.retry_after))
             elif status == 503:
                 resp.set_header("Retry-After", str(RETRY_AFTER_S))
             return
-    _unexpected(req, resp, error, params)
+    _send_unexpected(req, resp, error, params)
 
 
-def _unexpected(req: falcon.Request, resp: falcon.Response, error: Exception, params: dict[str, Any]) -> None:
-    LOG.error("%s: %s %s failed", _request_id(req), req.method, _path(req), exc_info=error)
-    write(resp, 500, _HIDDEN[500])
+def _send_unexpected(req: falcon.Request, resp: falcon.Response, error: Exception, params: dict[str, Any]) -> None:
+    LOG.error("%s: %s %s failed", _request_id(req), req.method, _loggable_path(req), exc_info=error)
+    write(resp, 500, _MESSAGE_BY_STATUS[500])
 
 
-def _path(req: falcon.Request) -> str:
+def _loggable_path(req: falcon.Request) -> str:
     """The path as logs may show it. A token of a console opens the console."""
     before, marker, _ = req.path.partition("/os-console-auth-tokens/")
     return f"{before}{marker}{HIDDEN}" if marker else req.path

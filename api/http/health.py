@@ -53,18 +53,18 @@ def of_cells(cells: Iterable[Cell], cursors: Mapping[str, int], timeout: float) 
     """The states by cell uuid. ``cursors``: how far each feed was applied. Takes about ``timeout`` seconds if a cell does not
     answer.
     """
-    asked = []
+    pending = []
     for cell in cells:
-        patient = cell.within(timeout)
-        asked.append((cell, patient.begin_read(_report, cursors.get(cell.uuid, 0)), patient.begin_check_bus()))
-    return {cell.uuid: _health(cell, rows, bus) for cell, rows, bus in asked}
+        patient = cell.with_timeout(timeout)
+        pending.append((cell, patient.begin_read(_read_report, cursors.get(cell.uuid, 0)), patient.begin_check_bus()))
+    return {cell.uuid: _collect_health(cell, rows, bus) for cell, rows, bus in pending}
 
 
-def _health(cell: Cell, rows: Callable[[], CellReport], bus: Callable[[], None]) -> CellAnswer:
-    report, silent_database = _answer(rows)
+def _collect_health(cell: Cell, rows: Callable[[], CellReport], bus: Callable[[], None]) -> CellAnswer:
+    report, silent_database = _collect_answer(rows)
     if report is not None:
-        silent_database = _refusal(cell, report)
-    _, silent_bus = _answer(bus)
+        silent_database = _read_only_reason(cell, report)
+    _, silent_bus = _collect_answer(bus)
     return CellAnswer(
         database=Reached(reason=silent_database, since=cell.database_silent_since if silent_database else None),
         bus=Reached(reason=silent_bus, since=cell.bus_silent_since if silent_bus else None),
@@ -72,7 +72,7 @@ def _health(cell: Cell, rows: Callable[[], CellReport], bus: Callable[[], None])
     )
 
 
-def _refusal(cell: Cell, report: CellReport) -> str | None:
+def _read_only_reason(cell: Cell, report: CellReport) -> str | None:
     """Why the cell's database, which answers, takes no writes."""
     try:
         cell.database.check_writable(report.refusal)
@@ -81,16 +81,18 @@ def _refusal(cell: Cell, report: CellReport) -> str | None:
     return None
 
 
-def _answer(collect: Callable[[], T]) -> tuple[T | None, str | None]:
+def _collect_answer(collect: Callable[[], T]) -> tuple[T | None, str | None]:
     try:
         return collect(), None
     except errors.CellUnavailable as error:
         return None, str(error)
 
 
-def _report(tx: CellTransaction, cursor: int) -> CellReport:
+def _read_report(tx: CellTransaction, cursor: int) -> CellReport:
     conductors = processes.list_all(tx, "cell")
-    letters = dead_letters.counts(tx, "cell")
+    letters = dead_letters.count_by_step(tx, "cell")
     waiting = sorted({size.host for size in host_terms.list_waiting(tx)})
     refusal = ready.why_read_only(tx)
-    return CellReport(conductors=conductors, lag=feed.lag(tx, cursor), dead_letters=letters, waiting_sizes=waiting, refusal=refusal)
+    return CellReport(
+        conductors=conductors, lag=feed.lag_after(tx, cursor), dead_letters=letters, waiting_sizes=waiting, refusal=refusal
+    )

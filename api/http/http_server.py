@@ -160,7 +160,7 @@ class HttpServer(PausingServer):
         self, application: Callable[..., Any], sockets: dict[int, Any], listener: socket.socket, limits: ConnectionLimits
     ) -> None:
         self._limits = limits
-        self._trusted = networks(limits.trusted_proxies)
+        self._trusted = parse_networks(limits.trusted_proxies)
         self._full_since: float | None = None
         self._idle_at = time.monotonic()
         adjustments = Adjustments(
@@ -176,19 +176,19 @@ class HttpServer(PausingServer):
         )
         dispatcher = ThreadedTaskDispatcher()
         dispatcher.set_thread_count(limits.threads)
-        place = (listener.family, listener.type, listener.proto, listener.getsockname())
+        socket_info = (listener.family, listener.type, listener.proto, listener.getsockname())
         super().__init__(
-            application, sockets, True, listener, dispatcher=dispatcher, adj=adjustments, bind_socket=False, sockinfo=place
+            application, sockets, True, listener, dispatcher=dispatcher, adj=adjustments, bind_socket=False, sockinfo=socket_info
         )
 
     def handle_accept(self) -> None:
         super().handle_accept()
-        channels = self._channels()
+        channels = self._channels_by_age()
         if channels and len(channels) > self._limits.max_connections_per_peer:
             peer = channels[-1].peer
-            own = [channel for channel in channels if channel.peer == peer]
-            if len(own) > self._limits.max_connections_per_peer and not self._is_trusted(peer):
-                _close_one(own)
+            peer_channels = [channel for channel in channels if channel.peer == peer]
+            if len(peer_channels) > self._limits.max_connections_per_peer and not self._is_trusted(peer):
+                _close_one(peer_channels)
         if len(self._map) >= self._limits.max_connections:
             _close_one([channel for channel in channels if not channel.is_served])
 
@@ -196,15 +196,15 @@ class HttpServer(PausingServer):
         """Close idle connections and those of clients that are too slow."""
         super().maintenance(now)
         moment = time.monotonic()
-        for channel in self._channels():
+        for channel in self._channels_by_age():
             if channel.is_overdue(moment, self._limits):
                 channel.handle_close()  # not will_close: that waits until the client reads
-        self.look(moment)
+        self.record_load(moment)
 
-    def look(self, now: float) -> None:
+    def record_load(self, now: float) -> None:
         """Record whether new connections would have to be closed, and whether requests wait for a thread."""
         at_limit = len(self._map) >= self._limits.max_connections - 1  # a new connection is closed before it reaches the limit
-        full = at_limit and all(channel.is_served for channel in self._channels())
+        full = at_limit and all(channel.is_served for channel in self._channels_by_age())
         self._full_since = (self._full_since or now) if full else None
         if not self.task_dispatcher.queue:
             self._idle_at = now
@@ -212,9 +212,9 @@ class HttpServer(PausingServer):
     @property
     def is_sending(self) -> bool:
         """Whether a client has not yet read its whole answer."""
-        return any(channel.total_outbufs_len for channel in self._channels())
+        return any(channel.total_outbufs_len for channel in self._channels_by_age())
 
-    def trouble(self, last_begun: float, late: float) -> str:
+    def describe_overload(self, last_begun: float, late: float) -> str:
         """Why new requests wait longer than ``late`` seconds; empty if they do not. ``last_begun``: when the last one was
         begun.
         """
@@ -227,7 +227,7 @@ class HttpServer(PausingServer):
             return f"{len(self.task_dispatcher.queue)} requests wait for one of {self._limits.threads} threads since {waits:.0f} s"
         return ""
 
-    def _channels(self) -> list[Channel]:
+    def _channels_by_age(self) -> list[Channel]:
         """The connections, oldest first."""
         active: Any = self.active_channels
         return list(active.values())
@@ -239,10 +239,10 @@ class HttpServer(PausingServer):
         return any(address in network for network in self._trusted)
 
 
-def networks(given: Sequence[str]) -> Peers:
+def parse_networks(texts: Sequence[str]) -> Peers:
     """The addresses and networks of ``trusted_proxies``. Raises errors.Misconfigured."""
     try:
-        return [ipaddress.ip_network(each, strict=False) for each in given]
+        return [ipaddress.ip_network(network, strict=False) for network in texts]
     except ValueError as error:
         raise errors.Misconfigured(f"[api] trusted_proxies: {error}; give addresses or networks such as 10.0.0.0/24") from error
 

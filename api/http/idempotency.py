@@ -17,18 +17,18 @@ _SCOPE = "client-tokens"
 _PLAIN = "plain"
 
 
-def client_key(given: str | None, user_id: str, document: dict[str, Any], vault: Vault) -> ClientToken | None:
+def client_key(header: str | None, user_id: str, document: dict[str, Any], vault: Vault) -> ClientToken | None:
     """The key of a request, bound to its user and its body. Raises errors.Invalid.
 
     Whitespace and the order of members in a JSON object do not matter. Digests use the vault's keys if there are any: a body may
     hold a password, which database readers could guess from a plain digest. Without keys no body holds one.
     """
-    if given is None:
+    if header is None:
         return None
-    if not 0 < len(given) <= MAX_KEY_LENGTH:
+    if not 0 < len(header) <= MAX_KEY_LENGTH:
         raise errors.Invalid(f"Idempotency-Key: must have 1 to {MAX_KEY_LENGTH} characters")
-    if not text.is_safe(given):
+    if not text.is_safe(header):
         raise errors.Invalid(f"Idempotency-Key: {UNSAFE}")
     request = json.dumps([user_id, document], sort_keys=True, separators=(",", ":")).encode()
-    keyed = vault.digests(_SCOPE, request)
-    return ClientToken(value=given, digests=tuple(keyed) or (f"{_PLAIN}.{hashlib.sha256(request).hexdigest()}",))
+    keyed = vault.list_digests(_SCOPE, request)
+    return ClientToken(value=header, digests=tuple(keyed) or (f"{_PLAIN}.{hashlib.sha256(request).hexdigest()}",))

@@ -50,7 +50,7 @@ IMPLIED = {"admin": ("admin", "member", "reader"), "member": ("member", "reader"
 class Identity(Protocol):
     """The way in which callers are identified."""
 
-    def caller(self, req: falcon.Request, in_path: str | None) -> Caller:
+    def identify_caller(self, req: falcon.Request, in_path: str | None) -> Caller:
         """``in_path``: the project in the path. Raises errors.Forbidden, Invalid or falcon.HTTPUnauthorized."""
         ...
 
@@ -66,14 +66,14 @@ class Nobody:
         self._settings = settings
         self._callers = Callers(settings)
 
-    def caller(self, req: falcon.Request, in_path: str | None) -> Caller:
-        self._callers.check(req)
-        in_header = _identifier(req, "X-Project-Id")
-        _agree(in_path, in_header)
+    def identify_caller(self, req: falcon.Request, in_path: str | None) -> Caller:
+        self._callers.check_peer(req)
+        in_header = _read_identifier(req, "X-Project-Id")
+        _check_projects_agree(in_path, in_header)
         project = in_path or in_header or self._settings.default_project
-        roles = _roles(req.get_header("X-Roles") or "") if req.get_header("X-Roles") is not None else {"admin"}
+        roles = _parse_roles(req.get_header("X-Roles") or "") if req.get_header("X-Roles") is not None else {"admin"}
         implied = {name for role in roles for name in IMPLIED.get(role, (role,))}
-        return Caller(project_id=project, user_id=_identifier(req, "X-User-Id") or project, roles=frozenset(implied))
+        return Caller(project_id=project, user_id=_read_identifier(req, "X-User-Id") or project, roles=frozenset(implied))
 
 
 class Keystone:
@@ -81,29 +81,29 @@ class Keystone:
     need none.
     """
 
-    def caller(self, req: falcon.Request, in_path: str | None) -> Caller:
+    def identify_caller(self, req: falcon.Request, in_path: str | None) -> Caller:
         if req.env.get(CHECKED) is False:
             return ANYBODY
         if (
             req.env.get(CHECKED) is not True or req.get_header("X-Identity-Status") != "Confirmed"
         ):  # defence in depth: the middleware should have refused it
             raise falcon.HTTPUnauthorized(description="The request you have made requires authentication.")
-        project, user = _identifier(req, "X-Project-Id"), _identifier(req, "X-User-Id")
+        project, user = _read_identifier(req, "X-Project-Id"), _read_identifier(req, "X-User-Id")
         if not project or not user:
             raise errors.Forbidden("The token is not scoped to a project: request one that is.")
-        _agree(in_path, project)
-        return Caller(project_id=project, user_id=user, roles=frozenset(_roles(req.get_header("X-Roles") or "")))
+        _check_projects_agree(in_path, project)
+        return Caller(project_id=project, user_id=user, roles=frozenset(_parse_roles(req.get_header("X-Roles") or "")))
 
 
-def _agree(in_path: str | None, in_header: str | None) -> None:
+def _check_projects_agree(in_path: str | None, in_header: str | None) -> None:
     if in_path and in_header and in_path != in_header:
         raise errors.Invalid(f"X-Project-Id: {in_header!r} is not the project in the path, {in_path!r}")
 
 
-def _roles(given: str) -> set[str]:
-    return {role.strip().lower() for role in given.split(",") if role.strip()}
+def _parse_roles(header: str) -> set[str]:
+    return {role.strip().lower() for role in header.split(",") if role.strip()}
 
 
-def _identifier(req: falcon.Request, header: str) -> str | None:
+def _read_identifier(req: falcon.Request, header: str) -> str | None:
     value = req.get_header(header)
     return checked_identifier(header, value) if value else None

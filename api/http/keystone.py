@@ -23,21 +23,21 @@ GROUP = "keystone_authtoken"
 HTTP_TIMEOUT_S = 5
 """Default seconds that one request to the identity service may take."""
 AWAY = b'{"serviceUnavailable": {"code": 503, "message": "The identity service cannot be asked. Try again in a moment."}}'
-_KEPT = ("HTTP_X_AUTH_TOKEN", "HTTP_X_SERVICE_TOKEN", "HTTP_X_OPENSTACK_")
+_ALLOWED_X_HEADERS = ("HTTP_X_AUTH_TOKEN", "HTTP_X_SERVICE_TOKEN", "HTTP_X_OPENSTACK_")
 """The X- headers that clients may send; all others are removed, so that only the middleware can set them."""
 MISSING = "[api] auth_strategy = keystone needs the Python package keystonemiddleware: pip install 'superconductor-cloud[keystone]'"
 
 
 def list_opts() -> Listing:
     """All options of our group, for displaying the configuration; empty if keystonemiddleware is not installed."""
-    found = {option.dest: option for option in _own_options()}
-    if found:
+    options = {option.dest: option for option in _own_options()}
+    if options:
         from keystoneauth1 import loading
 
         for option in map(copy.copy, loading.get_auth_plugin_conf_options("password")):
             option.required = False  # an API without token validation does not need it
-            found[option.dest] = option
-    return [(GROUP, list(found.values()))] if found else []
+            options[option.dest] = option
+    return [(GROUP, list(options.values()))] if options else []
 
 
 def _own_options() -> list[cfg.Opt]:
@@ -49,21 +49,21 @@ def _own_options() -> list[cfg.Opt]:
     return [option for _, options in list_auth_token_opts() for option in options]
 
 
-def check(conf: cfg.ConfigOpts) -> None:
+def check_options(conf: cfg.ConfigOpts) -> None:
     """Raises Misconfigured if tokens cannot be validated with this configuration."""
     options = _own_options()
     if not options:
         raise errors.Misconfigured(MISSING)
     conf.register_opts(options, group=GROUP)
     conf.set_default("http_connect_timeout", HTTP_TIMEOUT_S, group=GROUP)
-    given = conf[GROUP]
-    if not given.www_authenticate_uri:
+    values = conf[GROUP]
+    if not values.www_authenticate_uri:
         raise errors.Misconfigured(f"[{GROUP}] www_authenticate_uri: say where clients get their tokens")
-    if not (given.auth_type or given.auth_section):
+    if not (values.auth_type or values.auth_section):
         raise errors.Misconfigured(f"[{GROUP}] auth_type: say how this service itself gets a token, for instance password")
 
 
-def guarded(application: Application, conf: cfg.ConfigOpts, public: Collection[str]) -> Application:
+def guard_application(application: Application, conf: cfg.ConfigOpts, public: Collection[str]) -> Application:
     """``application`` with token validation for every request, except on ``public`` paths.
 
     The answer is 401 if the token is missing or invalid, and 503 if the identity service is unavailable.
@@ -75,8 +75,8 @@ def guarded(application: Application, conf: cfg.ConfigOpts, public: Collection[s
 
     complaints = RateLimitedLog(LOG)
 
-    def choose(environ: dict[str, Any], start_response: Any) -> Any:
-        for name in [name for name in environ if name.startswith("HTTP_X_") and not name.startswith(_KEPT)]:
+    def validate_token(environ: dict[str, Any], start_response: Any) -> Any:
+        for name in [name for name in environ if name.startswith("HTTP_X_") and not name.startswith(_ALLOWED_X_HEADERS)]:
             del environ[name]
         environ[CHECKED] = (environ.get("PATH_INFO") or "/") not in public
         if not environ[CHECKED]:
@@ -88,4 +88,4 @@ def guarded(application: Application, conf: cfg.ConfigOpts, public: Collection[s
             start_response("503 Service Unavailable", [("Content-Type", "application/json"), ("Content-Length", str(len(AWAY)))])
             return [] if environ.get("REQUEST_METHOD") == "HEAD" else [AWAY]
 
-    return choose
+    return validate_token

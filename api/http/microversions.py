@@ -18,7 +18,7 @@ LEGACY_HEADER = "X-OpenStack-Nova-API-Version"
 _FORM = re.compile(r"([1-9]\d{0,8})\.(0|[1-9]\d{0,8})", re.ASCII)
 
 
-class Since(enum.Enum):
+class Microversion(enum.Enum):
     """The first version of each change. ``Since.TAGS.holds(version)`` is the only test of versions."""
 
     KEYPAIR_TYPES = (2, 2)  # and usual statuses of creates and deletes
@@ -83,7 +83,7 @@ class Since(enum.Enum):
     EVACUATED_STOPPED = (2, 95)
     PINNED_ZONE = (2, 96)
 
-    def holds(self, version: Version) -> bool:
+    def is_in(self, version: Version) -> bool:
         first: Version = self.value
         return version >= first
 
@@ -94,7 +94,7 @@ DEVICE_TAGS = (((2, 32), (2, 32)), ((2, 42), MAXIMUM))
 NETWORK_TAGS = (((2, 32), (2, 36)), ((2, 42), MAXIMUM))
 
 
-def within(ranges: tuple[tuple[Version, Version], ...], version: Version) -> bool:
+def is_within(ranges: tuple[tuple[Version, Version], ...], version: Version) -> bool:
     return any(first <= version <= last for first, last in ranges)
 
 
@@ -105,26 +105,28 @@ class Refusal(Object, frozen=True, kw_only=True):
     known: bool
 
 
-def text(version: Version) -> str:
+def format_version(version: Version) -> str:
     return f"{version[0]}.{version[1]}"
 
 
-def requested(header: str | None, legacy: str | None) -> Version | Refusal:
+def select_version(header: str | None, legacy: str | None) -> Version | Refusal:
     """The version that the two headers select: the first header wins; without any it is 2.1; ``latest`` is the newest one
     served.
     """
-    wanted = _of_service(header) or (legacy or "").strip()
-    if not wanted:
+    selected = _of_service(header) or (legacy or "").strip()
+    if not selected:
         return MINIMUM
-    if wanted == "latest":
+    if selected == "latest":
         return MAXIMUM
-    match = _FORM.fullmatch(wanted)
+    match = _FORM.fullmatch(selected)
     if match is None:
-        return Refusal(reason=f"{HEADER}: {wanted[:40]!r} is no version; give one like {text(MAXIMUM)}, or latest", known=False)
+        return Refusal(
+            reason=f"{HEADER}: {selected[:40]!r} is no version; give one like {format_version(MAXIMUM)}, or latest", known=False
+        )
     version = (int(match[1]), int(match[2]))
     if not MINIMUM <= version <= MAXIMUM:
-        ours = f"Minimum is {text(MINIMUM)} and maximum is {text(MAXIMUM)}."
-        return Refusal(reason=f"Version {wanted} is not supported by the API. {ours}", known=True)
+        supported = f"Minimum is {format_version(MINIMUM)} and maximum is {format_version(MAXIMUM)}."
+        return Refusal(reason=f"Version {selected} is not supported by the API. {supported}", known=True)
     return version
 
 

@@ -39,7 +39,7 @@ class Intake:
     def process_request(self, req: falcon.Request, resp: falcon.Response) -> None:
         req.context.request_id = request_id = f"req-{uuid4()}"
         req.context.began = time.monotonic()
-        logs.bind(request_id)
+        logs.bind_request(request_id)
         if req.method not in falcon.HTTP_METHODS:
             raise falcon.HTTPMethodNotAllowed([method.upper() for method in METHODS])
         req.context.is_head = req.method == "HEAD"
@@ -50,18 +50,18 @@ class Intake:
         if is_legacy:
             req.path = f"/v2.1/{req.path.removeprefix(LEGACY)}"
         in_path = _take_project(req)
-        caller = self._identity.caller(req, in_path)
-        rights = self._policy.rights(caller)
+        caller = self._identity.identify_caller(req, in_path)
+        rights = self._policy.rights_of(caller)
         version = microversions.MINIMUM
         if req.path.startswith("/v2.1/") and req.path != "/v2.1/" and not is_legacy:  # the version document itself has no version
-            version = _version(req)
+            version = _requested_version(req)
         req.context.call = Call(
             context=RequestContext(
-                request_id=request_id, project_id=caller.project_id, user_id=caller.user_id, is_admin=rights.has(ADMIN)
+                request_id=request_id, project_id=caller.project_id, user_id=caller.user_id, is_admin=rights.is_allowed(ADMIN)
             ),
             rights=rights,
             version=version,
-            prefix=self._settings.public_endpoint.rstrip("/") or self._callers.prefix(req),
+            prefix=self._settings.public_endpoint.rstrip("/") or self._callers.link_prefix(req),
             project_path=f"/{in_path}" if in_path else "",
             detailed_faults=self._settings.fault_detail == "detailed",
         )
@@ -79,7 +79,7 @@ class Intake:
         resp.set_header("x-compute-request-id", request_id)
         call = req.context.get("call")
         if isinstance(call, Call) and req.path.startswith("/v2.1"):
-            version = microversions.text(call.version)
+            version = microversions.format_version(call.version)
             resp.set_header(HEADER, f"{microversions.SERVICE} {version}")
             resp.set_header(LEGACY_HEADER, version)
             resp.set_header("Vary", f"{HEADER}, {LEGACY_HEADER}")
@@ -89,13 +89,13 @@ def _check_texts(req: falcon.Request) -> None:
     """Raises errors.Invalid for a path or a parameter that a database query cannot contain."""
     if not text.is_safe(req.path):
         raise errors.Invalid(f"The path {UNSAFE}")
-    for name, given in req.params.items():
-        if not (text.is_safe(name) and all(map(text.is_safe, [given] if isinstance(given, str) else given))):
-            raise errors.Invalid(f"{text.clean(name, 40)}: {UNSAFE}")
+    for name, value in req.params.items():
+        if not (text.is_safe(name) and all(map(text.is_safe, [value] if isinstance(value, str) else value))):
+            raise errors.Invalid(f"{text.clean_text(name, 40)}: {UNSAFE}")
 
 
-def _version(req: falcon.Request) -> microversions.Version:
-    answer = microversions.requested(req.get_header(HEADER), req.get_header(LEGACY_HEADER))
+def _requested_version(req: falcon.Request) -> microversions.Version:
+    answer = microversions.select_version(req.get_header(HEADER), req.get_header(LEGACY_HEADER))
     if isinstance(answer, microversions.Refusal):
         if answer.known:
             raise falcon.HTTPNotAcceptable(description=answer.reason)

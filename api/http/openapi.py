@@ -19,7 +19,7 @@ from api.http.not_served import KnownOperation
 from api.http.policies import DOCUMENTED, PUBLIC
 from api.http.schemas import Schema
 from api.http.validation import VALIDATED
-from api.http.versions import CHOICES, answer
+from api.http.versions import CHOICES, send_json
 from service.release import DISTRIBUTION
 
 DIALECT = "3.1.0"
@@ -45,21 +45,21 @@ class OpenApi:
         self._paths: dict[Version, dict[str, Any]] = {}
 
     def on_get(self, req: falcon.Request, resp: falcon.Response) -> None:
-        call = calls.of(req)
+        call = calls.get_call(req)
         paths = self._paths.get(call.version)
         if paths is None:
             paths = self._paths[call.version] = paths_of(self._routes, call.version)
-        answer(resp, describe(paths, call.version, call.prefix))
+        send_json(resp, build_document(paths, call.version, call.prefix))
 
 
-def describe(paths: dict[str, Any], version: Version, server: str) -> dict[str, Any]:
+def build_document(paths: dict[str, Any], version: Version, server: str) -> dict[str, Any]:
     """The document with these paths."""
     return {
         "openapi": DIALECT,
         "info": {
             "title": "Superconductor: a subset of the OpenStack Compute API",
-            "version": microversions.text(version),
-            "summary": f"Superconductor {metadata.version(DISTRIBUTION)}, microversion {microversions.text(version)}",
+            "version": microversions.format_version(version),
+            "summary": f"Superconductor {metadata.version(DISTRIBUTION)}, microversion {microversions.format_version(version)}",
         },
         "servers": [{"url": server}],
         "paths": paths,
@@ -69,7 +69,7 @@ def describe(paths: dict[str, Any], version: Version, server: str) -> dict[str, 
                     "name": HEADER,
                     "in": "header",
                     "description": "The microversion of request and answer. This description is of its default.",
-                    "schema": {"type": "string", "default": f"{microversions.SERVICE} {microversions.text(version)}"},
+                    "schema": {"type": "string", "default": f"{microversions.SERVICE} {microversions.format_version(version)}"},
                 }
             },
             "responses": {
@@ -101,10 +101,10 @@ def paths_of(routes: RouteTable, version: Version) -> dict[str, Any]:
     paths: dict[str, Any] = {}
     for (method, template), rule in sorted(routes.rules.items(), key=lambda item: item[0][::-1]):
         known = routes.known.get((method, template))
-        if known is None or known.holds(version):
+        if known is None or known.is_in(version):
             path = _PARAMETER.sub(r"{\1}", template)
             item = paths.setdefault(path, _path_item(path))
-            item[method.lower()] = _operation(method, path, rule, routes.handlers[method, template], version)
+            item[method.lower()] = _describe_operation(method, path, rule, routes.handlers[method, template], version)
     return paths
 
 
@@ -118,12 +118,12 @@ def _path_item(path: str) -> dict[str, Any]:
     return {"parameters": parameters} if parameters else {}
 
 
-def _operation(method: str, path: str, rule: str, handler: Callable[..., None], version: Version) -> dict[str, Any]:
+def _describe_operation(method: str, path: str, rule: str, handler: Callable[..., None], version: Version) -> dict[str, Any]:
     words = [method.lower(), *re.findall(r"[A-Za-z0-9.]+", path.removeprefix(f"{VERSIONED}/"))]
     operation: dict[str, Any] = {
         "operationId": "_".join(words),
         "summary": _SUMMARIES.get(rule, "Version document."),
-        "tags": [_collection(path)],
+        "tags": [_collection_of(path)],
         "responses": {
             "300" if path == CHOICES else "2XX": {"$ref": "#/components/responses/Success"},
             "4XX": {"$ref": "#/components/responses/Refusal"},
@@ -137,7 +137,7 @@ def _operation(method: str, path: str, rule: str, handler: Callable[..., None], 
     return operation
 
 
-def _collection(path: str) -> str:
+def _collection_of(path: str) -> str:
     words = [word for word in path.removeprefix(VERSIONED).split("/") if word]
     return words[0] if words and path.startswith(VERSIONED) else "versions"
 
@@ -149,21 +149,21 @@ def body_schema(handler: Callable[..., None], version: Version) -> Schema | None
     """The schema of a handler's body in this version, from the validators that ``validated_by`` names; None: it reads no body."""
     names: tuple[str, ...] = getattr(handler, VALIDATED, ())
     resource = getattr(handler, "__self__", None)
-    found = [schema for name in names if (schema := getattr(resource, name).schema(version)) is not None]
-    if not found:
+    schemas = [schema for name in names if (schema := getattr(resource, name).schema(version)) is not None]
+    if not schemas:
         return None
-    plain = [_portable(schema) for schema in found]
+    plain = [_portable_schema(schema) for schema in schemas]
     return plain[0] if len(plain) == 1 else {"anyOf": plain}
 
 
-def _portable(schema: Any) -> Any:
+def _portable_schema(schema: Any) -> Any:
     """The schema without what only Python's regular expressions have."""
     if isinstance(schema, Mapping):
-        return {key: _pattern(value) if key == "pattern" else _portable(value) for key, value in schema.items()}
+        return {key: _portable_pattern(value) if key == "pattern" else _portable_schema(value) for key, value in schema.items()}
     if isinstance(schema, list | tuple):
-        return [_portable(item) for item in schema]
+        return [_portable_schema(item) for item in schema]
     return schema
 
 
-def _pattern(value: Any) -> Any:
-    return value.replace(_PYTHON_END, "$") if isinstance(value, str) else _portable(value)
+def _portable_pattern(value: Any) -> Any:
+    return value.replace(_PYTHON_END, "$") if isinstance(value, str) else _portable_schema(value)

@@ -26,7 +26,7 @@ class Paths:
         self.known: dict[tuple[str, str], KnownOperation | None] = {}
         """The operation of the Compute API; None: it has none there."""
 
-    def add(
+    def add_route(
         self, app: falcon.App[falcon.Request, falcon.Response], path: str, resource: Any, suffix: str = "", **rules: str
     ) -> None:
         """Serve ``path`` with ``resource``. ``rules``: one per method of the resource, by method in lower case.
@@ -44,25 +44,26 @@ class Paths:
             (method.upper(), path): not_served.ROUTES.get((method.upper(), not_served.template_of_route(path))) for method in rules
         }
 
-    def serves(self, operation: str) -> bool:
+    def is_served(self, operation: str) -> bool:
         """Whether a route of the Compute API is served, written as ``METHOD /path`` like the keys of ``not_served.ROUTES``."""
-        wanted, template = operation.split(" ")
-        return any(method == wanted and not_served.template_of_route(path) == template for method, path in self.rules)
+        wanted_method, template = operation.split(" ")
+        return any(method == wanted_method and not_served.template_of_route(path) == template for method, path in self.rules)
 
     def process_resource(self, req: falcon.Request, resp: falcon.Response, resource: object, params: dict[str, Any]) -> None:
-        """Raises errors.Forbidden, errors.NotFound for a version without this operation, and what ``not_served.refuse`` does.
+        """Raises errors.Forbidden, errors.NotFound for a version without this operation, and what ``not_served.refuse_unserved``
+        does.
 
         An unknown method passes, so that the answer lists the allowed methods.
         """
         route = (req.method, req.uri_template or "")
-        call = calls.of(req)
+        call = calls.get_call(req)
         rule = self.rules.get(route)
         if rule is None and req.method == "DELETE" and req.env["PATH_INFO"].endswith("/"):
             raise errors.NotFound(
                 f"DELETE {req.path[:200]}/ has no ID: there is nothing of this name."
             )  # not 405: nothing is there
         if rule is None:
-            not_served.refuse(req.method, req.path, call.version)
+            not_served.refuse_unserved(req.method, req.path, call.version)
         elif rule != PUBLIC:
-            not_served.check(f"{req.method} {req.path[:200]}", self.known[route], call.version)
+            not_served.check_version(f"{req.method} {req.path[:200]}", self.known[route], call.version)
             req.context.call = call.guarded_by(rule, params.get("project_id"))

@@ -34,7 +34,7 @@ RULES: tuple[RuleDefault, ...] = (
 """The building blocks of the rules below."""
 
 
-def _of(name: str, check: str, description: str, *operations: str) -> DocumentedRuleDefault:
+def _documented_rule(name: str, check: str, description: str, *operations: str) -> DocumentedRuleDefault:
     """``operations``: each as ``METHOD /path``."""
     pairs = [operation.split(" ", 1) for operation in operations]
     return DocumentedRuleDefault(name, f"rule:{check}", description, [{"method": method, "path": path} for method, path in pairs])
@@ -235,82 +235,90 @@ REBALANCE = "superconductor:rebalance"
 HOST_ACCEPT = "superconductor:hosts:accept"
 
 DOCUMENTED: tuple[DocumentedRuleDefault, ...] = (
-    _of(LIST, READER, "List servers.", "GET /servers"),
-    _of(LIST_DETAIL, READER, "List servers in detail.", "GET /servers/detail"),
-    _of(ALL_TENANTS, ADMIN, "List servers of all projects, deleted ones too.", "GET /servers?all_tenants=1", "GET /servers/detail"),
-    _of(ALL_FILTERS, ADMIN, "Select and sort servers by host.", "GET /servers?host={host}", "GET /servers/detail"),
-    _of(SHOW, READER, "Show a server. A caller who may show those of another project may show all servers.", "GET /servers/{id}"),
-    _of(HOST_STATUS, ADMIN, "Show the state of a server's host.", "GET /servers/{id}", "GET /servers/detail"),
-    _of(CREATE, MEMBER, "Create servers.", "POST /servers"),
-    _of(FORCED_HOST, ADMIN, "Name the host of a new server, or hosts to leave out.", "POST /servers"),
-    _of(REQUESTED_HOST, ADMIN, "Ask for the host or node of a new server.", "POST /servers"),
-    _of(
+    _documented_rule(LIST, READER, "List servers.", "GET /servers"),
+    _documented_rule(LIST_DETAIL, READER, "List servers in detail.", "GET /servers/detail"),
+    _documented_rule(
+        ALL_TENANTS, ADMIN, "List servers of all projects, deleted ones too.", "GET /servers?all_tenants=1", "GET /servers/detail"
+    ),
+    _documented_rule(ALL_FILTERS, ADMIN, "Select and sort servers by host.", "GET /servers?host={host}", "GET /servers/detail"),
+    _documented_rule(
+        SHOW, READER, "Show a server. A caller who may show those of another project may show all servers.", "GET /servers/{id}"
+    ),
+    _documented_rule(HOST_STATUS, ADMIN, "Show the state of a server's host.", "GET /servers/{id}", "GET /servers/detail"),
+    _documented_rule(CREATE, MEMBER, "Create servers.", "POST /servers"),
+    _documented_rule(FORCED_HOST, ADMIN, "Name the host of a new server, or hosts to leave out.", "POST /servers"),
+    _documented_rule(REQUESTED_HOST, ADMIN, "Ask for the host or node of a new server.", "POST /servers"),
+    _documented_rule(
         ZERO_DISK,
         ADMIN,
         "Build from an image of the store with a flavor whose root disk is 0 GiB. The disk is then as large as the image says.",
         "POST /servers",
         "POST /servers/{id}/action (rebuild)",
     ),
-    _of(
+    _documented_rule(
         DELETE,
         MEMBER,
         "Delete a server. A caller who may delete those of another project may delete all servers.",
         "DELETE /servers/{id}",
     ),
-    _of(UPDATE, MEMBER, "Change a server's name and description.", "PUT /servers/{id}"),
-    _of(METADATA_LIST, READER, "List a server's metadata.", "GET /servers/{id}/metadata"),
-    _of(METADATA_SHOW, READER, "Show an item of a server's metadata.", "GET /servers/{id}/metadata/{key}"),
-    _of(METADATA_CREATE, MEMBER, "Add items to a server's metadata.", "POST /servers/{id}/metadata"),
-    _of(METADATA_REPLACE, MEMBER, "Replace a server's metadata.", "PUT /servers/{id}/metadata"),
-    _of(METADATA_UPDATE, MEMBER, "Set an item of a server's metadata.", "PUT /servers/{id}/metadata/{key}"),
-    _of(METADATA_DELETE, MEMBER, "Delete an item of a server's metadata.", "DELETE /servers/{id}/metadata/{key}"),
-    _of(TAG_LIST, READER, "List a server's tags.", "GET /servers/{id}/tags"),
-    _of(TAG_SHOW, READER, "Ask whether a server has a tag.", "GET /servers/{id}/tags/{tag}"),
-    _of(TAG_REPLACE, MEMBER, "Replace a server's tags.", "PUT /servers/{id}/tags"),
-    _of(TAG_ADD, MEMBER, "Add a tag to a server.", "PUT /servers/{id}/tags/{tag}"),
-    _of(TAG_DELETE_ALL, MEMBER, "Delete all tags of a server.", "DELETE /servers/{id}/tags"),
-    _of(TAG_DELETE, MEMBER, "Delete a tag of a server.", "DELETE /servers/{id}/tags/{tag}"),
-    _of(IP_LIST, READER, "List a server's addresses.", "GET /servers/{id}/ips"),
-    _of(
+    _documented_rule(UPDATE, MEMBER, "Change a server's name and description.", "PUT /servers/{id}"),
+    _documented_rule(METADATA_LIST, READER, "List a server's metadata.", "GET /servers/{id}/metadata"),
+    _documented_rule(METADATA_SHOW, READER, "Show an item of a server's metadata.", "GET /servers/{id}/metadata/{key}"),
+    _documented_rule(METADATA_CREATE, MEMBER, "Add items to a server's metadata.", "POST /servers/{id}/metadata"),
+    _documented_rule(METADATA_REPLACE, MEMBER, "Replace a server's metadata.", "PUT /servers/{id}/metadata"),
+    _documented_rule(METADATA_UPDATE, MEMBER, "Set an item of a server's metadata.", "PUT /servers/{id}/metadata/{key}"),
+    _documented_rule(METADATA_DELETE, MEMBER, "Delete an item of a server's metadata.", "DELETE /servers/{id}/metadata/{key}"),
+    _documented_rule(TAG_LIST, READER, "List a server's tags.", "GET /servers/{id}/tags"),
+    _documented_rule(TAG_SHOW, READER, "Ask whether a server has a tag.", "GET /servers/{id}/tags/{tag}"),
+    _documented_rule(TAG_REPLACE, MEMBER, "Replace a server's tags.", "PUT /servers/{id}/tags"),
+    _documented_rule(TAG_ADD, MEMBER, "Add a tag to a server.", "PUT /servers/{id}/tags/{tag}"),
+    _documented_rule(TAG_DELETE_ALL, MEMBER, "Delete all tags of a server.", "DELETE /servers/{id}/tags"),
+    _documented_rule(TAG_DELETE, MEMBER, "Delete a tag of a server.", "DELETE /servers/{id}/tags/{tag}"),
+    _documented_rule(IP_LIST, READER, "List a server's addresses.", "GET /servers/{id}/ips"),
+    _documented_rule(
         SECURITY_GROUP_LIST,
         READER,
         "List the security groups that could be removed from a server; there are none.",
         "GET /servers/{server_id}/os-security-groups",
     ),
-    _of(IP_SHOW, READER, "List a server's addresses in one network.", "GET /servers/{id}/ips/{network}"),
-    _of(INTERFACE_LIST, READER, "List a server's network interfaces.", "GET /servers/{server_id}/os-interface"),
-    _of(INTERFACE_ATTACH, MEMBER, "Attach a network interface to a server.", "POST /servers/{server_id}/os-interface"),
-    _of(INTERFACE_DETACH, MEMBER, "Detach a network interface.", "DELETE /servers/{server_id}/os-interface/{port_id}"),
-    _of(INTERFACE_SHOW, READER, "Show a network interface of a server.", "GET /servers/{server_id}/os-interface/{port_id}"),
-    _of(
+    _documented_rule(IP_SHOW, READER, "List a server's addresses in one network.", "GET /servers/{id}/ips/{network}"),
+    _documented_rule(INTERFACE_LIST, READER, "List a server's network interfaces.", "GET /servers/{server_id}/os-interface"),
+    _documented_rule(INTERFACE_ATTACH, MEMBER, "Attach a network interface to a server.", "POST /servers/{server_id}/os-interface"),
+    _documented_rule(INTERFACE_DETACH, MEMBER, "Detach a network interface.", "DELETE /servers/{server_id}/os-interface/{port_id}"),
+    _documented_rule(
+        INTERFACE_SHOW, READER, "Show a network interface of a server.", "GET /servers/{server_id}/os-interface/{port_id}"
+    ),
+    _documented_rule(
         VOLUME_ATTACHMENT_LIST,
         READER,
         "List the volumes of a server; there are none.",
         "GET /servers/{server_id}/os-volume_attachments",
     ),
-    _of(
+    _documented_rule(
         VOLUME_ATTACHMENT_SHOW,
         READER,
         "Show a volume of a server; there are none.",
         "GET /servers/{server_id}/os-volume_attachments/{volume_id}",
     ),
-    _of(
+    _documented_rule(
         SERVER_PASSWORD_SHOW,
         READER,
         "Show the password that a guest has posted; it is empty.",
         "GET /servers/{server_id}/os-server-password",
     ),
-    _of(
+    _documented_rule(
         SERVER_PASSWORD_CLEAR,
         MEMBER,
         "Clear the password that a guest has posted; it is empty.",
         "DELETE /servers/{server_id}/os-server-password",
     ),
-    _of(ACT, READER, "Send an action; the action's own rule must allow it too.", "POST /servers/{id}/action"),
-    _of(LOCK, MEMBER, "Lock a server.", "POST /servers/{id}/action (lock)"),
-    _of(UNLOCK, MEMBER, "Unlock a server.", "POST /servers/{id}/action (unlock)"),
-    _of(UNLOCK_OVERRIDE, ADMIN, "Unlock a server that somebody else has locked.", "POST /servers/{id}/action (unlock)"),
-    _of(
+    _documented_rule(ACT, READER, "Send an action; the action's own rule must allow it too.", "POST /servers/{id}/action"),
+    _documented_rule(LOCK, MEMBER, "Lock a server.", "POST /servers/{id}/action (lock)"),
+    _documented_rule(UNLOCK, MEMBER, "Unlock a server.", "POST /servers/{id}/action (unlock)"),
+    _documented_rule(
+        UNLOCK_OVERRIDE, ADMIN, "Unlock a server that somebody else has locked.", "POST /servers/{id}/action (unlock)"
+    ),
+    _documented_rule(
         IGNORE_LOCK,
         ADMIN,
         "Change, delete and act on locked servers.",
@@ -320,7 +328,7 @@ DOCUMENTED: tuple[DocumentedRuleDefault, ...] = (
         "PUT /servers/{id}/tags",
     ),
     *(
-        _of(rule, check, text, f"POST /servers/{{id}}/action ({action})")
+        _documented_rule(rule, check, text, f"POST /servers/{{id}}/action ({action})")
         for rule, check, text, action in (
             (SECURITY_GROUP_ADD, MEMBER, "Add a security group to a server; there is only 'default'.", "addSecurityGroup"),
             (SECURITY_GROUP_REMOVE, MEMBER, "Remove a security group from a server; it is refused.", "removeSecurityGroup"),
@@ -355,8 +363,8 @@ DOCUMENTED: tuple[DocumentedRuleDefault, ...] = (
             (CROSS_CELL, ADMIN, "Move servers to hosts of other cells.", "resize, migrate, os-migrateLive, evacuate"),
         )
     ),
-    _of(CONSOLE_OUTPUT, MEMBER, "Show a server's console output.", "POST /servers/{id}/action (os-getConsoleOutput)"),
-    _of(
+    _documented_rule(CONSOLE_OUTPUT, MEMBER, "Show a server's console output.", "POST /servers/{id}/action (os-getConsoleOutput)"),
+    _documented_rule(
         REMOTE_CONSOLES,
         MEMBER,
         "Get the URL of a server's remote console.",
@@ -365,44 +373,54 @@ DOCUMENTED: tuple[DocumentedRuleDefault, ...] = (
         "POST /servers/{id}/action (os-getSPICEConsole)",
         "POST /servers/{id}/action (os-getSerialConsole)",
     ),
-    _of(CONSOLE_TOKENS, ADMIN, "Read where the console of a token is.", "GET /os-console-auth-tokens/{token}"),
-    _of(ATTRIBUTES, ADMIN, "See host, node and whole faults of servers.", "GET /servers/{id}", "GET /servers/detail"),
-    _of(DIAGNOSTICS, ADMIN, "Show what the hypervisor knows of a server.", "GET /servers/{server_id}/diagnostics"),
-    _of(TOPOLOGY, READER, "Show the NUMA topology of a server.", "GET /servers/{id}/topology"),
-    _of(MIGRATION_LIST, ADMIN, "List the migrations of all servers.", "GET /os-migrations"),
-    _of(SERVER_MIGRATION_LIST, ADMIN, "List a server's live migration under way.", "GET /servers/{server_id}/migrations"),
-    _of(
+    _documented_rule(CONSOLE_TOKENS, ADMIN, "Read where the console of a token is.", "GET /os-console-auth-tokens/{token}"),
+    _documented_rule(ATTRIBUTES, ADMIN, "See host, node and whole faults of servers.", "GET /servers/{id}", "GET /servers/detail"),
+    _documented_rule(DIAGNOSTICS, ADMIN, "Show what the hypervisor knows of a server.", "GET /servers/{server_id}/diagnostics"),
+    _documented_rule(TOPOLOGY, READER, "Show the NUMA topology of a server.", "GET /servers/{id}/topology"),
+    _documented_rule(MIGRATION_LIST, ADMIN, "List the migrations of all servers.", "GET /os-migrations"),
+    _documented_rule(
+        SERVER_MIGRATION_LIST, ADMIN, "List a server's live migration under way.", "GET /servers/{server_id}/migrations"
+    ),
+    _documented_rule(
         SERVER_MIGRATION_SHOW,
         ADMIN,
         "Show a server's live migration under way.",
         "GET /servers/{server_id}/migrations/{migration_id}",
     ),
-    _of(SERVER_MIGRATION_ABORT, ADMIN, "Abort a live migration.", "DELETE /servers/{server_id}/migrations/{migration_id}"),
-    _of(
+    _documented_rule(
+        SERVER_MIGRATION_ABORT, ADMIN, "Abort a live migration.", "DELETE /servers/{server_id}/migrations/{migration_id}"
+    ),
+    _documented_rule(
         SERVER_MIGRATION_FORCE_COMPLETE,
         ADMIN,
         "Be told that a live migration completes by itself.",
         "POST /servers/{server_id}/migrations/{migration_id}/action",
     ),
-    _of(ACTIONS, READER, "List the actions on a server.", "GET /servers/{id}/os-instance-actions"),
-    _of(ACTION, READER, "Show an action on a server.", "GET /servers/{id}/os-instance-actions/{request_id}"),
-    _of(
+    _documented_rule(ACTIONS, READER, "List the actions on a server.", "GET /servers/{id}/os-instance-actions"),
+    _documented_rule(ACTION, READER, "Show an action on a server.", "GET /servers/{id}/os-instance-actions/{request_id}"),
+    _documented_rule(
         ACTION_EVENTS,
         ADMIN,
         "See an action's events in versions before 2.51.",
         "GET /servers/{id}/os-instance-actions/{request_id}",
     ),
-    _of(ACTION_DETAILS, ADMIN, "See hosts and details of events.", "GET /servers/{id}/os-instance-actions/{request_id}"),
-    _of(FLAVORS, READER, "List and show flavors.", "GET /flavors", "GET /flavors/detail", "GET /flavors/{id}"),
-    _of(PRIVATE_FLAVORS, ADMIN, "See and use flavors that are not public.", "GET /flavors?is_public=None", "GET /flavors/{id}"),
-    _of(FLAVOR_CREATE, ADMIN, "Create a flavor.", "POST /flavors"),
-    _of(FLAVOR_UPDATE, ADMIN, "Change a flavor's description.", "PUT /flavors/{id}"),
-    _of(FLAVOR_DELETE, ADMIN, "Delete a flavor.", "DELETE /flavors/{id}"),
-    _of(FLAVOR_ACT, READER, "Send an action; the action's own rule must allow it too.", "POST /flavors/{id}/action"),
-    _of(FLAVOR_ACCESS, ADMIN, "List the projects that may use a flavor.", "GET /flavors/{id}/os-flavor-access"),
-    _of(FLAVOR_ACCESS_ADD, ADMIN, "Let a project use a flavor.", "POST /flavors/{id}/action (addTenantAccess)"),
-    _of(FLAVOR_ACCESS_REMOVE, ADMIN, "Let a project use a flavor no longer.", "POST /flavors/{id}/action (removeTenantAccess)"),
-    _of(
+    _documented_rule(
+        ACTION_DETAILS, ADMIN, "See hosts and details of events.", "GET /servers/{id}/os-instance-actions/{request_id}"
+    ),
+    _documented_rule(FLAVORS, READER, "List and show flavors.", "GET /flavors", "GET /flavors/detail", "GET /flavors/{id}"),
+    _documented_rule(
+        PRIVATE_FLAVORS, ADMIN, "See and use flavors that are not public.", "GET /flavors?is_public=None", "GET /flavors/{id}"
+    ),
+    _documented_rule(FLAVOR_CREATE, ADMIN, "Create a flavor.", "POST /flavors"),
+    _documented_rule(FLAVOR_UPDATE, ADMIN, "Change a flavor's description.", "PUT /flavors/{id}"),
+    _documented_rule(FLAVOR_DELETE, ADMIN, "Delete a flavor.", "DELETE /flavors/{id}"),
+    _documented_rule(FLAVOR_ACT, READER, "Send an action; the action's own rule must allow it too.", "POST /flavors/{id}/action"),
+    _documented_rule(FLAVOR_ACCESS, ADMIN, "List the projects that may use a flavor.", "GET /flavors/{id}/os-flavor-access"),
+    _documented_rule(FLAVOR_ACCESS_ADD, ADMIN, "Let a project use a flavor.", "POST /flavors/{id}/action (addTenantAccess)"),
+    _documented_rule(
+        FLAVOR_ACCESS_REMOVE, ADMIN, "Let a project use a flavor no longer.", "POST /flavors/{id}/action (removeTenantAccess)"
+    ),
+    _documented_rule(
         EXTRA_SPECS,
         READER,
         "Show a flavor's extra specs; flavors show them from 2.61 on.",
@@ -410,60 +428,68 @@ DOCUMENTED: tuple[DocumentedRuleDefault, ...] = (
         "GET /flavors/{id}",
         "GET /flavors/detail",
     ),
-    _of(EXTRA_SPEC_SHOW, READER, "Show an extra spec of a flavor.", "GET /flavors/{id}/os-extra_specs/{key}"),
-    _of(EXTRA_SPEC_CREATE, ADMIN, "Set extra specs of a flavor.", "POST /flavors/{id}/os-extra_specs"),
-    _of(EXTRA_SPEC_UPDATE, ADMIN, "Set an extra spec of a flavor.", "PUT /flavors/{id}/os-extra_specs/{key}"),
-    _of(EXTRA_SPEC_DELETE, ADMIN, "Delete an extra spec of a flavor.", "DELETE /flavors/{id}/os-extra_specs/{key}"),
-    _of(KEYPAIR_LIST, USER_READER, "List a user's key pairs.", "GET /os-keypairs"),
-    _of(KEYPAIR_SHOW, USER_READER, "Show a user's key pair.", "GET /os-keypairs/{name}"),
-    _of(KEYPAIR_CREATE, USER_MEMBER, "Import or generate a key pair for a user.", "POST /os-keypairs"),
-    _of(KEYPAIR_DELETE, USER_MEMBER, "Delete a user's key pair.", "DELETE /os-keypairs/{name}"),
-    _of(LIMITS, READER, "Show the own project's limits.", "GET /limits"),
-    _of(OTHER_LIMITS, ADMIN, "Show another project's limits.", "GET /limits?tenant_id={project_id}"),
-    _of(GROUP_LIST, READER, "List server groups.", "GET /os-server-groups"),
-    _of(GROUP_LIST_ALL, ADMIN, "List server groups of all projects.", "GET /os-server-groups?all_projects=1"),
-    _of(GROUP_SHOW, READER, "Show a server group.", "GET /os-server-groups/{server_group_id}"),
-    _of(GROUP_CREATE, MEMBER, "Create a server group.", "POST /os-server-groups"),
-    _of(GROUP_DELETE, MEMBER, "Delete a server group; its servers stay.", "DELETE /os-server-groups/{server_group_id}"),
-    _of(SERVICES, ADMIN, "List services.", "GET /os-services"),
-    _of(SERVICE_UPDATE, ADMIN, "Enable and disable hosts, and call them dead.", "PUT /os-services/{service_id}"),
-    _of(SERVICE_DELETE, ADMIN, "Forget a service that has ended, and its host.", "DELETE /os-services/{service_id}"),
-    _of(HOST_LIST, ADMIN, "List the hosts of services.", "GET /os-hosts"),
-    _of(HOST_SHOW, ADMIN, "Show what a host offers, and what projects use of it.", "GET /os-hosts/{host_name}"),
-    _of(HOST_UPDATE, ADMIN, "Enable and disable a host.", "PUT /os-hosts/{host_name}"),
-    _of(HOST_START, ADMIN, "Be told that hosts are not started here.", "GET /os-hosts/{host_name}/startup"),
-    _of(HOST_SHUTDOWN, ADMIN, "Be told that hosts are not shut down here.", "GET /os-hosts/{host_name}/shutdown"),
-    _of(HOST_REBOOT, ADMIN, "Be told that hosts are not rebooted here.", "GET /os-hosts/{host_name}/reboot"),
-    _of(EXTERNAL_EVENTS, SERVICE, "Tell events of servers, as other services do.", "POST /os-server-external-events"),
-    _of(USAGES, ADMIN, "Show how long servers of all projects ran.", "GET /os-simple-tenant-usage"),
-    _of(USAGE, READER, "Show how long a project's servers ran.", "GET /os-simple-tenant-usage/{project_id}"),
-    _of(QUOTA_CLASS_SHOW, ADMIN, "Show the quotas of a class.", "GET /os-quota-class-sets/{quota_class}"),
-    _of(QUOTA_CLASS_UPDATE, ADMIN, "Change the default quotas.", "PUT /os-quota-class-sets/{quota_class}"),
-    _of(QUOTA_SHOW, READER, "Show a project's quotas.", "GET /os-quota-sets/{project_id}"),
-    _of(QUOTA_DEFAULTS, READER, "Show the default quotas.", "GET /os-quota-sets/{project_id}/defaults"),
-    _of(QUOTA_DETAIL, READER, "Show a project's quotas and uses.", "GET /os-quota-sets/{project_id}/detail"),
-    _of(QUOTA_UPDATE, ADMIN, "Change a project's quotas.", "PUT /os-quota-sets/{project_id}"),
-    _of(QUOTA_DELETE, ADMIN, "Give a project the default quotas again.", "DELETE /os-quota-sets/{project_id}"),
-    _of(AGGREGATE_LIST, ADMIN, "List the aggregates.", "GET /os-aggregates"),
-    _of(AGGREGATE_SHOW, ADMIN, "Show an aggregate.", "GET /os-aggregates/{id}"),
-    _of(AGGREGATE_CREATE, ADMIN, "Create an aggregate.", "POST /os-aggregates"),
-    _of(AGGREGATE_UPDATE, ADMIN, "Change an aggregate's name and zone.", "PUT /os-aggregates/{id}"),
-    _of(AGGREGATE_DELETE, ADMIN, "Delete an aggregate.", "DELETE /os-aggregates/{id}"),
-    _of(AGGREGATE_ACT, READER, "Send an action; the action's own rule must allow it too.", "POST /os-aggregates/{id}/action"),
-    _of(AGGREGATE_ADD_HOST, ADMIN, "Add a host to an aggregate.", "POST /os-aggregates/{id}/action (add_host)"),
-    _of(AGGREGATE_REMOVE_HOST, ADMIN, "Remove a host from an aggregate.", "POST /os-aggregates/{id}/action (remove_host)"),
-    _of(AGGREGATE_METADATA, ADMIN, "Change an aggregate's metadata.", "POST /os-aggregates/{id}/action (set_metadata)"),
-    _of(HYPERVISOR_LIST, ADMIN, "List the nodes of all cells.", "GET /os-hypervisors"),
-    _of(HYPERVISOR_DETAIL, ADMIN, "List the nodes with their capacity and use.", "GET /os-hypervisors/detail"),
-    _of(HYPERVISOR_SHOW, ADMIN, "Show a node.", "GET /os-hypervisors/{id}"),
-    _of(HYPERVISOR_STATISTICS, ADMIN, "Sum up the capacity and use of all nodes.", "GET /os-hypervisors/statistics"),
-    _of(HYPERVISOR_UPTIME, ADMIN, "Show a node, without its uptime.", "GET /os-hypervisors/{id}/uptime"),
-    _of(HYPERVISOR_SEARCH, ADMIN, "Search nodes by name.", "GET /os-hypervisors/{pattern}/search"),
-    _of(HYPERVISOR_SERVERS, ADMIN, "List the servers of nodes.", "GET /os-hypervisors/{pattern}/servers"),
-    _of(ZONES, READER, "List the availability zones.", "GET /os-availability-zone"),
-    _of(ZONES_DETAIL, ADMIN, "List the availability zones with their hosts.", "GET /os-availability-zone/detail"),
-    _of(EXTENSIONS, READER, "List and show extensions.", "GET /extensions", "GET /extensions/{alias}"),
-    _of(
+    _documented_rule(EXTRA_SPEC_SHOW, READER, "Show an extra spec of a flavor.", "GET /flavors/{id}/os-extra_specs/{key}"),
+    _documented_rule(EXTRA_SPEC_CREATE, ADMIN, "Set extra specs of a flavor.", "POST /flavors/{id}/os-extra_specs"),
+    _documented_rule(EXTRA_SPEC_UPDATE, ADMIN, "Set an extra spec of a flavor.", "PUT /flavors/{id}/os-extra_specs/{key}"),
+    _documented_rule(EXTRA_SPEC_DELETE, ADMIN, "Delete an extra spec of a flavor.", "DELETE /flavors/{id}/os-extra_specs/{key}"),
+    _documented_rule(KEYPAIR_LIST, USER_READER, "List a user's key pairs.", "GET /os-keypairs"),
+    _documented_rule(KEYPAIR_SHOW, USER_READER, "Show a user's key pair.", "GET /os-keypairs/{name}"),
+    _documented_rule(KEYPAIR_CREATE, USER_MEMBER, "Import or generate a key pair for a user.", "POST /os-keypairs"),
+    _documented_rule(KEYPAIR_DELETE, USER_MEMBER, "Delete a user's key pair.", "DELETE /os-keypairs/{name}"),
+    _documented_rule(LIMITS, READER, "Show the own project's limits.", "GET /limits"),
+    _documented_rule(OTHER_LIMITS, ADMIN, "Show another project's limits.", "GET /limits?tenant_id={project_id}"),
+    _documented_rule(GROUP_LIST, READER, "List server groups.", "GET /os-server-groups"),
+    _documented_rule(GROUP_LIST_ALL, ADMIN, "List server groups of all projects.", "GET /os-server-groups?all_projects=1"),
+    _documented_rule(GROUP_SHOW, READER, "Show a server group.", "GET /os-server-groups/{server_group_id}"),
+    _documented_rule(GROUP_CREATE, MEMBER, "Create a server group.", "POST /os-server-groups"),
+    _documented_rule(
+        GROUP_DELETE, MEMBER, "Delete a server group; its servers stay.", "DELETE /os-server-groups/{server_group_id}"
+    ),
+    _documented_rule(SERVICES, ADMIN, "List services.", "GET /os-services"),
+    _documented_rule(SERVICE_UPDATE, ADMIN, "Enable and disable hosts, and call them dead.", "PUT /os-services/{service_id}"),
+    _documented_rule(SERVICE_DELETE, ADMIN, "Forget a service that has ended, and its host.", "DELETE /os-services/{service_id}"),
+    _documented_rule(HOST_LIST, ADMIN, "List the hosts of services.", "GET /os-hosts"),
+    _documented_rule(HOST_SHOW, ADMIN, "Show what a host offers, and what projects use of it.", "GET /os-hosts/{host_name}"),
+    _documented_rule(HOST_UPDATE, ADMIN, "Enable and disable a host.", "PUT /os-hosts/{host_name}"),
+    _documented_rule(HOST_START, ADMIN, "Be told that hosts are not started here.", "GET /os-hosts/{host_name}/startup"),
+    _documented_rule(HOST_SHUTDOWN, ADMIN, "Be told that hosts are not shut down here.", "GET /os-hosts/{host_name}/shutdown"),
+    _documented_rule(HOST_REBOOT, ADMIN, "Be told that hosts are not rebooted here.", "GET /os-hosts/{host_name}/reboot"),
+    _documented_rule(EXTERNAL_EVENTS, SERVICE, "Tell events of servers, as other services do.", "POST /os-server-external-events"),
+    _documented_rule(USAGES, ADMIN, "Show how long servers of all projects ran.", "GET /os-simple-tenant-usage"),
+    _documented_rule(USAGE, READER, "Show how long a project's servers ran.", "GET /os-simple-tenant-usage/{project_id}"),
+    _documented_rule(QUOTA_CLASS_SHOW, ADMIN, "Show the quotas of a class.", "GET /os-quota-class-sets/{quota_class}"),
+    _documented_rule(QUOTA_CLASS_UPDATE, ADMIN, "Change the default quotas.", "PUT /os-quota-class-sets/{quota_class}"),
+    _documented_rule(QUOTA_SHOW, READER, "Show a project's quotas.", "GET /os-quota-sets/{project_id}"),
+    _documented_rule(QUOTA_DEFAULTS, READER, "Show the default quotas.", "GET /os-quota-sets/{project_id}/defaults"),
+    _documented_rule(QUOTA_DETAIL, READER, "Show a project's quotas and uses.", "GET /os-quota-sets/{project_id}/detail"),
+    _documented_rule(QUOTA_UPDATE, ADMIN, "Change a project's quotas.", "PUT /os-quota-sets/{project_id}"),
+    _documented_rule(QUOTA_DELETE, ADMIN, "Give a project the default quotas again.", "DELETE /os-quota-sets/{project_id}"),
+    _documented_rule(AGGREGATE_LIST, ADMIN, "List the aggregates.", "GET /os-aggregates"),
+    _documented_rule(AGGREGATE_SHOW, ADMIN, "Show an aggregate.", "GET /os-aggregates/{id}"),
+    _documented_rule(AGGREGATE_CREATE, ADMIN, "Create an aggregate.", "POST /os-aggregates"),
+    _documented_rule(AGGREGATE_UPDATE, ADMIN, "Change an aggregate's name and zone.", "PUT /os-aggregates/{id}"),
+    _documented_rule(AGGREGATE_DELETE, ADMIN, "Delete an aggregate.", "DELETE /os-aggregates/{id}"),
+    _documented_rule(
+        AGGREGATE_ACT, READER, "Send an action; the action's own rule must allow it too.", "POST /os-aggregates/{id}/action"
+    ),
+    _documented_rule(AGGREGATE_ADD_HOST, ADMIN, "Add a host to an aggregate.", "POST /os-aggregates/{id}/action (add_host)"),
+    _documented_rule(
+        AGGREGATE_REMOVE_HOST, ADMIN, "Remove a host from an aggregate.", "POST /os-aggregates/{id}/action (remove_host)"
+    ),
+    _documented_rule(
+        AGGREGATE_METADATA, ADMIN, "Change an aggregate's metadata.", "POST /os-aggregates/{id}/action (set_metadata)"
+    ),
+    _documented_rule(HYPERVISOR_LIST, ADMIN, "List the nodes of all cells.", "GET /os-hypervisors"),
+    _documented_rule(HYPERVISOR_DETAIL, ADMIN, "List the nodes with their capacity and use.", "GET /os-hypervisors/detail"),
+    _documented_rule(HYPERVISOR_SHOW, ADMIN, "Show a node.", "GET /os-hypervisors/{id}"),
+    _documented_rule(HYPERVISOR_STATISTICS, ADMIN, "Sum up the capacity and use of all nodes.", "GET /os-hypervisors/statistics"),
+    _documented_rule(HYPERVISOR_UPTIME, ADMIN, "Show a node, without its uptime.", "GET /os-hypervisors/{id}/uptime"),
+    _documented_rule(HYPERVISOR_SEARCH, ADMIN, "Search nodes by name.", "GET /os-hypervisors/{pattern}/search"),
+    _documented_rule(HYPERVISOR_SERVERS, ADMIN, "List the servers of nodes.", "GET /os-hypervisors/{pattern}/servers"),
+    _documented_rule(ZONES, READER, "List the availability zones.", "GET /os-availability-zone"),
+    _documented_rule(ZONES_DETAIL, ADMIN, "List the availability zones with their hosts.", "GET /os-availability-zone/detail"),
+    _documented_rule(EXTENSIONS, READER, "List and show extensions.", "GET /extensions", "GET /extensions/{alias}"),
+    _documented_rule(
         IMAGES,
         READER,
         "List and show images in the format of the Compute API.",
@@ -473,8 +499,10 @@ DOCUMENTED: tuple[DocumentedRuleDefault, ...] = (
         "GET /images/{id}/metadata",
         "GET /images/{id}/metadata/{key}",
     ),
-    _of(IMAGE_LIST, READER, "List the images of the image store.", "GET /image/v2/images", "GET /image/v2/schemas/images"),
-    _of(
+    _documented_rule(
+        IMAGE_LIST, READER, "List the images of the image store.", "GET /image/v2/images", "GET /image/v2/schemas/images"
+    ),
+    _documented_rule(
         IMAGE_SHOW,
         READER,
         "Show an image of the image store.",
@@ -482,15 +510,15 @@ DOCUMENTED: tuple[DocumentedRuleDefault, ...] = (
         "GET /image/v2/images/{id}/tasks",
         "GET /image/v2/schemas/image",
     ),
-    _of(IMAGE_DOWNLOAD, READER, "Download the content of an image.", "GET /image/v2/images/{id}/file"),
-    _of(
+    _documented_rule(IMAGE_DOWNLOAD, READER, "Download the content of an image.", "GET /image/v2/images/{id}/file"),
+    _documented_rule(
         IMAGE_CREATE,
         MEMBER,
         "Upload an image for the project.",
         "POST /image/v2/images",
         "PUT /image/v2/images/{id}/file",
     ),
-    _of(
+    _documented_rule(
         IMAGE_UPDATE,
         MEMBER,
         "Change an image of the project.",
@@ -502,8 +530,10 @@ DOCUMENTED: tuple[DocumentedRuleDefault, ...] = (
         "PUT /images/{id}/metadata/{key}",
         "DELETE /images/{id}/metadata/{key}",
     ),
-    _of(IMAGE_DELETE, MEMBER, "Delete an image of the project.", "DELETE /image/v2/images/{id}", "DELETE /images/{id}"),
-    _of(
+    _documented_rule(
+        IMAGE_DELETE, MEMBER, "Delete an image of the project.", "DELETE /image/v2/images/{id}", "DELETE /images/{id}"
+    ),
+    _documented_rule(
         NETWORK_QUOTAS,
         READER,
         "Show what a project may make at /network.",
@@ -511,7 +541,7 @@ DOCUMENTED: tuple[DocumentedRuleDefault, ...] = (
         "GET /network/v2.0/quotas/{project_id}/default",
         "GET /network/v2.0/quotas/{project_id}/details",
     ),
-    _of(
+    _documented_rule(
         NETWORK_SERVICE_LIST,
         READER,
         "List the networks that the project may use, their subnets, and its ports.",
@@ -519,7 +549,7 @@ DOCUMENTED: tuple[DocumentedRuleDefault, ...] = (
         "GET /network/v2.0/subnets",
         "GET /network/v2.0/ports",
     ),
-    _of(
+    _documented_rule(
         NETWORK_SERVICE_SHOW,
         READER,
         "Show a network that the project may use, a subnet of it, or a port of the project.",
@@ -528,14 +558,14 @@ DOCUMENTED: tuple[DocumentedRuleDefault, ...] = (
         "GET /network/v2.0/ports/{id}",
         "GET /network/v2.0/ports/{id}/tags",
     ),
-    _of(
+    _documented_rule(
         SECURITY_GROUP_DELETE,
         MEMBER,
         "Ask to delete the security group of the project. It stays: refused, but for an administrator.",
         "DELETE /network/v2.0/security-groups/{id}",
     ),
-    _of(PORT_CREATE, MEMBER, "Make a port that has no server yet.", "POST /network/v2.0/ports"),
-    _of(
+    _documented_rule(PORT_CREATE, MEMBER, "Make a port that has no server yet.", "POST /network/v2.0/ports"),
+    _documented_rule(
         PORT_UPDATE,
         MEMBER,
         "Change the name, the description or the tags of a port.",
@@ -543,37 +573,41 @@ DOCUMENTED: tuple[DocumentedRuleDefault, ...] = (
         "PUT /network/v2.0/ports/{id}/tags",
         "DELETE /network/v2.0/ports/{id}/tags",
     ),
-    _of(PORT_DELETE, MEMBER, "Delete a port that no server has.", "DELETE /network/v2.0/ports/{id}"),
-    _of(
+    _documented_rule(PORT_DELETE, MEMBER, "Delete a port that no server has.", "DELETE /network/v2.0/ports/{id}"),
+    _documented_rule(
         EXPLAIN,
         READER,
         "Read why servers were placed where they are, without hosts and cells.",
         "GET /servers/{id}/explanation",
         "GET /superconductor/requests/{id}/explanation",
     ),
-    _of(
+    _documented_rule(
         EXPLAIN_ALL,
         ADMIN,
         "See decisions, hosts and attempts in an explanation.",
         "GET /servers/{id}/explanation",
         "GET /superconductor/requests/{id}/explanation",
     ),
-    _of(OPENAPI, READER, "Read the description of the API in OpenAPI 3.1.", "GET /superconductor/openapi.json"),
-    _of(STATUS, ADMIN, "See the state of the deployment.", "GET /superconductor/status"),
-    _of(DRY_RUN, ADMIN, "See which hosts new servers would get, without creating them.", "POST /superconductor/dry-run"),
-    _of(
+    _documented_rule(OPENAPI, READER, "Read the description of the API in OpenAPI 3.1.", "GET /superconductor/openapi.json"),
+    _documented_rule(STATUS, ADMIN, "See the state of the deployment.", "GET /superconductor/status"),
+    _documented_rule(
+        DRY_RUN, ADMIN, "See which hosts new servers would get, without creating them.", "POST /superconductor/dry-run"
+    ),
+    _documented_rule(
         HOLD_LIST,
         ADMIN,
         "List holds. A caller who may list those of another project lists those of all.",
         "GET /superconductor/holds",
     ),
-    _of(HOLD_SHOW, ADMIN, "Show a hold.", "GET /superconductor/holds/{id}"),
-    _of(HOLD_CREATE, ADMIN, "Hold hosts for servers that are booted later.", "POST /superconductor/holds"),
-    _of(HOLD_BOOT, ADMIN, "Boot the servers of a hold.", "POST /superconductor/holds/{id}/boot"),
-    _of(HOLD_RELEASE, ADMIN, "Release a hold, and delete its servers.", "DELETE /superconductor/holds/{id}"),
-    _of(CAPACITY, ADMIN, "See how many more servers fit.", "GET /superconductor/capacity"),
-    _of(REBALANCE, ADMIN, "See which moves would free the most.", "GET /superconductor/rebalance"),
-    _of(HOST_ACCEPT, ADMIN, "Let a host count with the size that it reports.", "POST /superconductor/hosts/{host}/accept"),
+    _documented_rule(HOLD_SHOW, ADMIN, "Show a hold.", "GET /superconductor/holds/{id}"),
+    _documented_rule(HOLD_CREATE, ADMIN, "Hold hosts for servers that are booted later.", "POST /superconductor/holds"),
+    _documented_rule(HOLD_BOOT, ADMIN, "Boot the servers of a hold.", "POST /superconductor/holds/{id}/boot"),
+    _documented_rule(HOLD_RELEASE, ADMIN, "Release a hold, and delete its servers.", "DELETE /superconductor/holds/{id}"),
+    _documented_rule(CAPACITY, ADMIN, "See how many more servers fit.", "GET /superconductor/capacity"),
+    _documented_rule(REBALANCE, ADMIN, "See which moves would free the most.", "GET /superconductor/rebalance"),
+    _documented_rule(
+        HOST_ACCEPT, ADMIN, "Let a host count with the size that it reports.", "POST /superconductor/hosts/{host}/accept"
+    ),
 )
 """One rule for each operation of the API."""
 

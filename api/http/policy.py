@@ -44,37 +44,37 @@ class PolicyRules:
         """``files`` are read in order, later ones override earlier ones; a missing file counts as empty. Raises Misconfigured."""
         self._files = tuple(Path(file) for file in files)
         self._looking = threading.Lock()
-        self._seen = self._stamps()
-        self._judge = _judge(_read(self._files))
+        self._seen = self._file_stamps()
+        self._judge = _build_judge(_read(self._files))
         self._look_at = time.monotonic() + FILE_CHECK_INTERVAL_S
 
-    def allows(self, rule: str, caller: Caller, project_id: str | None = None, user_id: str | None = None) -> bool:
+    def is_allowed(self, rule: str, caller: Caller, project_id: str | None = None, user_id: str | None = None) -> bool:
         """Whether ``rule`` allows ``caller`` to act on something of this project and user; default: the caller's."""
-        self._look()
+        self._reload_changed_files()
         project = caller.project_id if project_id is None else project_id
         return self._judge(rule, caller, project, caller.user_id if user_id is None else user_id)
 
-    def rights(self, caller: Caller) -> Rights:
+    def rights_of(self, caller: Caller) -> Rights:
         return Rights(self, caller)
 
-    def _look(self) -> None:
+    def _reload_changed_files(self) -> None:
         """Reload changed files. If they are invalid, the previous rules stay in force."""
         if not self._files or time.monotonic() < self._look_at or not self._looking.acquire(blocking=False):
             return
         try:
             self._look_at = time.monotonic() + FILE_CHECK_INTERVAL_S
-            if (stamps := self._stamps()) == self._seen:
+            if (stamps := self._file_stamps()) == self._seen:
                 return
             self._seen = stamps
-            self._judge = _judge(_read(self._files))
+            self._judge = _build_judge(_read(self._files))
             LOG.info("reloaded the changed policy files")
         except errors.Misconfigured as error:
             LOG.error("%s; the previous rules stay in force", error)
         finally:
             self._looking.release()
 
-    def _stamps(self) -> tuple[tuple[int, int] | None, ...]:
-        return tuple(_stamp(file) for file in self._files)
+    def _file_stamps(self) -> tuple[tuple[int, int] | None, ...]:
+        return tuple(_file_stamp(file) for file in self._files)
 
 
 class Rights:
@@ -85,16 +85,16 @@ class Rights:
         self._caller = caller
         self._answers: dict[tuple[str, str | None, str | None], bool] = {}
 
-    def has(self, rule: str, project_id: str | None = None, user_id: str | None = None) -> bool:
-        """Like ``PolicyRules.allows``, cached."""
+    def is_allowed(self, rule: str, project_id: str | None = None, user_id: str | None = None) -> bool:
+        """Like ``PolicyRules.is_allowed``, cached."""
         question = (rule, project_id, user_id)
         known = self._answers.get(question)
         if known is None:
-            known = self._answers[question] = self._policy.allows(rule, self._caller, project_id, user_id)
+            known = self._answers[question] = self._policy.is_allowed(rule, self._caller, project_id, user_id)
         return known
 
 
-def _stamp(file: Path) -> tuple[int, int] | None:
+def _file_stamp(file: Path) -> tuple[int, int] | None:
     try:
         status = file.stat()
     except OSError:
@@ -107,38 +107,38 @@ def _read(files: tuple[Path, ...]) -> dict[str, str]:
     rules: dict[str, str] = {}
     for file in files:
         try:
-            found = yaml.safe_load(file.read_text())
+            content = yaml.safe_load(file.read_text())
         except FileNotFoundError:
             continue
         except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
             raise errors.Misconfigured(f"Policy file {file}: {' '.join(str(error).split())}") from error
-        if not isinstance(found or {}, dict):
+        if not isinstance(content or {}, dict):
             raise errors.Misconfigured(f"Policy file {file}: is not a mapping of rules to checks")
-        for name, text in (found or {}).items():
+        for name, text in (content or {}).items():
             if not isinstance(name, str) or not isinstance(text, str):
                 raise errors.Misconfigured(f"Policy file {file}: {name}: a rule must be a string")
             rules[name] = text
     return rules
 
 
-def _judge(given: Mapping[str, str]) -> Callable[[str, Caller, str, str], bool]:
-    """A function that decides by the defaults overridden with ``given``. Raises Misconfigured."""
-    enforcer = _enforcer(given)
+def _build_judge(overrides: Mapping[str, str]) -> Callable[[str, Caller, str, str], bool]:
+    """A function that decides by the defaults overridden with ``overrides``. Raises Misconfigured."""
+    enforcer = _build_enforcer(overrides)
 
-    def judge(rule: str, caller: Caller, project_id: str, user_id: str) -> bool:
+    def enforce_rule(rule: str, caller: Caller, project_id: str, user_id: str) -> bool:
         target = {"project_id": project_id, "user_id": user_id}
         credentials = {"project_id": caller.project_id, "user_id": caller.user_id, "roles": caller.roles}
         return bool(enforcer.enforce(rule, target, credentials))
 
-    asks_others = any("http:" in text or "https:" in text for text in given.values())
-    return judge if asks_others else lru_cache(DECISION_CACHE_SIZE)(judge)
+    asks_others = any("http:" in text or "https:" in text for text in overrides.values())
+    return enforce_rule if asks_others else lru_cache(DECISION_CACHE_SIZE)(enforce_rule)
 
 
-def _enforcer(given: Mapping[str, str]) -> policy.Enforcer:
-    """An enforcer with the defaults overridden by ``given``. Raises Misconfigured for invalid or unused unknown rules."""
+def _build_enforcer(overrides: Mapping[str, str]) -> policy.Enforcer:
+    """An enforcer with the defaults overridden by ``overrides``. Raises Misconfigured for invalid or unused unknown rules."""
     checks: dict[str, BaseCheck] = {default.name: default.check for default in list_rules()}
     known = list(checks)
-    for name, text in given.items():
+    for name, text in overrides.items():
         checks[name] = check = parse_rule(text)
         if isinstance(check, FalseCheck) and text.strip() != "!":
             raise errors.Misconfigured(f"Policy: {name}: {text!r} is not a valid check")
@@ -147,8 +147,8 @@ def _enforcer(given: Mapping[str, str]) -> policy.Enforcer:
         enforcer.check_rules(raise_on_violation=True)
     except policy.InvalidDefinitionError as error:
         raise errors.Misconfigured(f"Policy: {error}") from error
-    used = " ".join(given.values())
-    for name in given.keys() - set(known):
+    used = " ".join(overrides.values())
+    for name in overrides.keys() - set(known):
         if f"rule:{name}" not in used:  # no other rule refers to it
             near = difflib.get_close_matches(name, known, 1)
             hint = f"; did you mean {near[0]}?" if near else ""

@@ -31,16 +31,16 @@ class RequestRateLimit:
         self._lock = threading.Lock()
         self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()  # project: (tokens left, monotonic time)
 
-    def take(self, project_id: str) -> None:
+    def count_request(self, project_id: str) -> None:
         """Count one request of this project. Raises TooFast."""
         if not self._rate:
             return
         now = time.monotonic()
         with self._lock:
-            left, at = self._buckets.pop(project_id, (self._burst, now))
-            left = min(self._burst, left + (now - at) * self._rate)
-            self._buckets[project_id] = (left - 1.0 if left >= 1.0 else left, now)
+            tokens, at = self._buckets.pop(project_id, (self._burst, now))
+            tokens = min(self._burst, tokens + (now - at) * self._rate)
+            self._buckets[project_id] = (tokens - 1.0 if tokens >= 1.0 else tokens, now)
             if len(self._buckets) > TRACKED_PROJECTS_LIMIT:
                 self._buckets.popitem(last=False)
-        if left < 1.0:
-            raise TooFast(math.ceil((1.0 - left) / self._rate))
+        if tokens < 1.0:
+            raise TooFast(math.ceil((1.0 - tokens) / self._rate))

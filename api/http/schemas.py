@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from api.http.microversions import DEVICE_TAGS, NETWORK_TAGS, Since, Version, within
+from api.http.microversions import DEVICE_TAGS, NETWORK_TAGS, Microversion, Version, is_within
 from objects.base import INT32_MAX, INT64_MAX
 from objects.flavor import DESCRIPTION_LENGTH, EXTRA_SPEC_LENGTH, RXTX_FACTOR_MAX
 from objects.group import GroupPolicy
@@ -37,19 +37,19 @@ CREATE_CHANGES: tuple[Version, ...] = tuple((2, minor) for minor in (1, 19, 32, 
 
 KEYPAIR_CHANGES: tuple[Version, ...] = (
     (2, 1),
-    Since.KEYPAIR_TYPES.value,
-    Since.KEYPAIR_USERS.value,
-    Since.KEYPAIR_IMPORT.value,
+    Microversion.KEYPAIR_TYPES.value,
+    Microversion.KEYPAIR_USERS.value,
+    Microversion.KEYPAIR_IMPORT.value,
 )
 """Versions that changed the body of a create of a key pair."""
 
-FLAVOR_CHANGES: tuple[Version, ...] = ((2, 1), Since.FLAVOR_DESCRIPTION.value)
+FLAVOR_CHANGES: tuple[Version, ...] = ((2, 1), Microversion.FLAVOR_DESCRIPTION.value)
 """Versions that changed the body of a create of a flavor."""
 
-QUOTA_CHANGES: tuple[Version, ...] = ((2, 1), Since.NETWORK_LIMITS_GONE.value, Since.INJECTED_FILES_GONE.value)
+QUOTA_CHANGES: tuple[Version, ...] = ((2, 1), Microversion.NETWORK_LIMITS_GONE.value, Microversion.INJECTED_FILES_GONE.value)
 """Versions that changed the body of an update of quotas."""
 
-QUOTA_CLASS_CHANGES: tuple[Version, ...] = ((2, 1), Since.NETWORK_CLASSES_GONE.value, Since.INJECTED_FILES_GONE.value)
+QUOTA_CLASS_CHANGES: tuple[Version, ...] = ((2, 1), Microversion.NETWORK_CLASSES_GONE.value, Microversion.INJECTED_FILES_GONE.value)
 
 NETWORK_QUOTAS = ("fixed_ips", "floating_ips", "security_group_rules", "security_groups")
 INJECTED_QUOTAS = ("injected_file_content_bytes", "injected_file_path_bytes", "injected_files")
@@ -151,11 +151,11 @@ _HINTS: Schema = {
 }
 
 
-def hostname(version: Version) -> dict[str, Schema]:
-    """The field ``hostname`` of a server, in versions that have it."""
-    if Since.HOSTNAME_WITH_DOMAIN.holds(version):
+def hostname_property(version: Version) -> dict[str, Schema]:
+    """The field ``hostname_property`` of a server, in versions that have it."""
+    if Microversion.HOSTNAME_WITH_DOMAIN.is_in(version):
         return {"hostname": {"type": "string", "minLength": 1, "maxLength": 255, "pattern": r"^[a-zA-Z0-9._-]*\Z"}}
-    if Since.HOSTNAME.holds(version):
+    if Microversion.HOSTNAME.is_in(version):
         label = r"^[a-zA-Z0-9][a-zA-Z0-9-]*[a-zA-Z0-9]\Z"
         return {"hostname": {"type": "string", "minLength": 2, "maxLength": 63, "pattern": label}}
     return {}
@@ -178,10 +178,10 @@ _USER_DATA: Schema = {"type": "string", "format": "base64", "maxLength": 65535}
 
 def create(version: Version) -> Schema:
     """The body of ``POST /servers``."""
-    networks: Schema = {"type": "array", "maxItems": 50, "items": _object(_NETWORK, tag=within(NETWORK_TAGS, version))}
-    if Since.NETWORKS_REQUIRED.holds(version):
+    networks: Schema = {"type": "array", "maxItems": 50, "items": _object_schema(_NETWORK, tag=is_within(NETWORK_TAGS, version))}
+    if Microversion.NETWORKS_REQUIRED.is_in(version):
         networks |= {"type": ["array", "string"], "pattern": r"^(auto|none)\Z"}
-    device = _BLOCK_DEVICE | {"volume_type": _NULL} if Since.VOLUME_TYPE.holds(version) else _BLOCK_DEVICE
+    device = _BLOCK_DEVICE | {"volume_type": _NULL} if Microversion.VOLUME_TYPE.is_in(version) else _BLOCK_DEVICE
     server: dict[str, Schema] = {
         "name": _NAME,
         "flavorRef": {"type": ["string", "integer"], "minLength": 1, "maxLength": 255},
@@ -189,7 +189,7 @@ def create(version: Version) -> Schema:
         "block_device_mapping_v2": {
             "type": "array",
             "maxItems": 64,
-            "items": _object(device, tag=within(DEVICE_TAGS, version)) | {"required": ["source_type"]},
+            "items": _object_schema(device, tag=is_within(DEVICE_TAGS, version)) | {"required": ["source_type"]},
         },
         "networks": networks,
         "availability_zone": _NAME,
@@ -201,27 +201,27 @@ def create(version: Version) -> Schema:
         "user_data": _USER_DATA,
         "config_drive": _BOOLEAN,
         "key_name": _NAME,
-        "security_groups": {"type": "array", "items": _object({"name": _NAME})},
+        "security_groups": {"type": "array", "items": _object_schema({"name": _NAME})},
         DISK_CONFIG: _DISK_CONFIG,
     } | _ACCESS
     required = ["name", "flavorRef"]
-    if not Since.INJECTED_FILES_GONE.holds(version):
+    if not Microversion.INJECTED_FILES_GONE.is_in(version):
         server["personality"] = _PERSONALITY
-    if Since.DESCRIPTION.holds(version):
+    if Microversion.DESCRIPTION.is_in(version):
         server["description"] = _DESCRIPTION
-    if Since.TAGS_AT_CREATE.holds(version):
+    if Microversion.TAGS_AT_CREATE.is_in(version):
         server["tags"] = _TAGS
-    if Since.CERTIFICATES.holds(version):
+    if Microversion.CERTIFICATES.is_in(version):
         server["trusted_image_certificates"] = _NULL
-    if Since.REQUESTED_HOST.holds(version):
+    if Microversion.REQUESTED_HOST.is_in(version):
         server |= {"host": _HOST, "hypervisor_hostname": _HOST}
-    server |= hostname(version)
-    if Since.NETWORKS_REQUIRED.holds(version):
+    server |= hostname_property(version)
+    if Microversion.NETWORKS_REQUIRED.is_in(version):
         required.append("networks")
     return {
         "type": "object",
         "properties": {
-            "server": _object(server) | {"required": required},
+            "server": _object_schema(server) | {"required": required},
             "os:scheduler_hints": _HINTS,
             "OS-SCH-HNT:scheduler_hints": _HINTS,
         },
@@ -230,29 +230,29 @@ def create(version: Version) -> Schema:
     }
 
 
-def update(version: Version) -> Schema:
+def server_update_body(version: Version) -> Schema:
     """The body of ``PUT /servers/{id}``."""
-    server = {"name": _NAME, DISK_CONFIG: _DISK_CONFIG} | _ACCESS | hostname(version)
-    if Since.DESCRIPTION.holds(version):
+    server = {"name": _NAME, DISK_CONFIG: _DISK_CONFIG} | _ACCESS | hostname_property(version)
+    if Microversion.DESCRIPTION.is_in(version):
         server["description"] = _DESCRIPTION
-    return _required("server", _object(server))
+    return _single_property("server", _object_schema(server))
 
 
-def keypair(version: Version) -> Schema:
+def keypair_body(version: Version) -> Schema:
     """The body of ``POST /os-keypairs``."""
-    imports = Since.KEYPAIR_IMPORT.holds(version)
+    imports = Microversion.KEYPAIR_IMPORT.is_in(version)
     properties: dict[str, Schema] = {
         "name": _NAME | {"pattern": rf"^{NO_DOTS}[A-Za-z0-9_ .@-]+\Z" if imports else r"^[A-Za-z0-9_ -]+\Z"},
         "public_key": {"type": "string", "minLength": 1, "maxLength": PUBLIC_KEY_LENGTH},
     }
-    if Since.KEYPAIR_TYPES.holds(version):
+    if Microversion.KEYPAIR_TYPES.is_in(version):
         properties["type"] = {"enum": list(KeyType)}
-    if Since.KEYPAIR_USERS.holds(version):
+    if Microversion.KEYPAIR_USERS.is_in(version):
         properties["user_id"] = {"type": "string", "minLength": 1, "maxLength": 255}
-    return _required("keypair", _object(properties) | {"required": ["name", "public_key"] if imports else ["name"]})
+    return _single_property("keypair", _object_schema(properties) | {"required": ["name", "public_key"] if imports else ["name"]})
 
 
-def flavor(version: Version) -> Schema:
+def flavor_body(version: Version) -> Schema:
     """The body of ``POST /flavors``."""
     properties: dict[str, Schema] = {
         "name": _NAME,
@@ -264,11 +264,11 @@ def flavor(version: Version) -> Schema:
             "minimum": -INT64_MAX,
             "maximum": INT64_MAX,
         },
-        "ram": _size(1),
-        "vcpus": _size(1),
-        "disk": _size(0),
-        "OS-FLV-EXT-DATA:ephemeral": _size(0),
-        "swap": _size(0),
+        "ram": _size_schema(1),
+        "vcpus": _size_schema(1),
+        "disk": _size_schema(0),
+        "OS-FLV-EXT-DATA:ephemeral": _size_schema(0),
+        "swap": _size_schema(0),
         "rxtx_factor": {
             "type": ["number", "string"],
             "pattern": r"^[0-9]+(\.[0-9]+)?\Z",
@@ -277,45 +277,47 @@ def flavor(version: Version) -> Schema:
         },
         "os-flavor-access:is_public": _BOOLEAN,
     }
-    if Since.FLAVOR_DESCRIPTION.holds(version):
+    if Microversion.FLAVOR_DESCRIPTION.is_in(version):
         properties["description"] = _FLAVOR_DESCRIPTION
-    return _required("flavor", _object(properties) | {"required": ["name", "ram", "vcpus", "disk"]})
+    return _single_property("flavor", _object_schema(properties) | {"required": ["name", "ram", "vcpus", "disk"]})
 
 
 def flavor_update() -> Schema:
     """The body of ``PUT /flavors/{id}``, from 2.55 on."""
-    return _required("flavor", _required("description", _FLAVOR_DESCRIPTION))
+    return _single_property("flavor", _single_property("description", _FLAVOR_DESCRIPTION))
 
 
 def flavor_access(action: str) -> Schema:
     """The body of ``POST /flavors/{id}/action`` for the action of this name."""
-    return _required(action, _required("tenant", {"type": "string", "minLength": 1, "maxLength": 255}))
+    return _single_property(action, _single_property("tenant", {"type": "string", "minLength": 1, "maxLength": 255}))
 
 
 _ZONE: Schema = {"type": ["string", "null"], "minLength": 1, "maxLength": 255, "pattern": r"^[^:]*\Z"}
 
 
-def aggregate(*, required: Sequence[str] = ()) -> Schema:
+def aggregate_body(*, required: Sequence[str] = ()) -> Schema:
     """The body of ``POST /os-aggregates`` and, with nothing required but one of the two, of ``PUT /os-aggregates/{id}``."""
-    body = _object({"name": _NAME, "availability_zone": _ZONE})
-    return _required("aggregate", body | {"required": list(required), "minProperties": 1})
+    body = _object_schema({"name": _NAME, "availability_zone": _ZONE})
+    return _single_property("aggregate", body | {"required": list(required), "minProperties": 1})
 
 
 def aggregate_host(action: str) -> Schema:
     """The body of the actions that add and remove a host."""
-    return _required(action, _required("host", {"type": "string", "pattern": r"^[a-zA-Z0-9-._]{1,255}\Z"}))
+    return _single_property(action, _single_property("host", {"type": "string", "pattern": r"^[a-zA-Z0-9-._]{1,255}\Z"}))
 
 
 def aggregate_metadata(action: str) -> Schema:
     """The body of the action that changes the metadata: null removes a key."""
     keys = {"pattern": r"^[a-zA-Z0-9-_:. ]{1,255}\Z"}
     values = {"type": ["string", "null"], "maxLength": 255}
-    return _required(action, _required("metadata", {"type": "object", "propertyNames": keys, "additionalProperties": values}))
+    return _single_property(
+        action, _single_property("metadata", {"type": "object", "propertyNames": keys, "additionalProperties": values})
+    )
 
 
 def extra_specs() -> Schema:
     """The body of ``POST /flavors/{id}/os-extra_specs``."""
-    return _required("extra_specs", _EXTRA_SPECS)
+    return _single_property("extra_specs", _EXTRA_SPECS)
 
 
 def extra_spec() -> Schema:
@@ -323,17 +325,17 @@ def extra_spec() -> Schema:
     return _EXTRA_SPECS | {"minProperties": 1, "maxProperties": 1}
 
 
-def metadata() -> Schema:
+def metadata_body() -> Schema:
     """The body of ``POST`` and ``PUT /servers/{id}/metadata``."""
-    return _required("metadata", _METADATA)
+    return _single_property("metadata", _METADATA)
 
 
 def metadata_item() -> Schema:
     """The body of ``PUT /servers/{id}/metadata/{key}``."""
-    return _required("meta", _METADATA | {"minProperties": 1, "maxProperties": 1})
+    return _single_property("meta", _METADATA | {"minProperties": 1, "maxProperties": 1})
 
 
-def image() -> Schema:
+def image_body() -> Schema:
     """The body of ``POST /image/v2/images``. Fields that are not named are properties."""
     count = {"type": "integer", "minimum": 0, "maximum": INT32_MAX}
     known: dict[str, Schema] = {
@@ -350,14 +352,14 @@ def image() -> Schema:
     return _METADATA | {"properties": known, "maxProperties": METADATA_ITEMS_LIMIT}
 
 
-def tags() -> Schema:
+def tags_body() -> Schema:
     """The body of ``PUT /servers/{id}/tags``."""
-    return _required("tags", _TAGS)
+    return _single_property("tags", _TAGS)
 
 
-def tag() -> Schema:
+def tag_in_path() -> Schema:
     """The tag in the path of ``PUT /servers/{id}/tags/{tag}``, as an object."""
-    return _required("tag", _TAG)
+    return _single_property("tag", _TAG)
 
 
 CROSS_CELL = "superconductor:cross_cell"
@@ -365,7 +367,7 @@ CROSS_CELL = "superconductor:cross_cell"
 VERIFY = "superconductor:verify"
 """Another, of ``migrate``: whether the server waits for its user's decision afterwards. True by default, as in the Compute API."""
 
-SERVICE_ACTION_CHANGES: tuple[Version, ...] = ((2, 1), Since.FORCED_DOWN.value)
+SERVICE_ACTION_CHANGES: tuple[Version, ...] = ((2, 1), Microversion.FORCED_DOWN.value)
 """Versions that changed the body of an action on a service."""
 
 _REASON: Schema = {"type": "string", "minLength": 1, "maxLength": 255, "format": "printable"}
@@ -374,25 +376,25 @@ _REASON: Schema = {"type": "string", "minLength": 1, "maxLength": 255, "format":
 def service_action(version: Version) -> Schema:
     """The body of ``PUT /os-services/{action}`` before 2.53."""
     properties = {"host": _HOST, "binary": {"type": "string", "minLength": 1, "maxLength": 255}, "disabled_reason": _REASON}
-    if Since.FORCED_DOWN.holds(version):
+    if Microversion.FORCED_DOWN.is_in(version):
         properties["forced_down"] = _BOOLEAN
-    return _object(properties) | {"required": ["host", "binary"]}
+    return _object_schema(properties) | {"required": ["host", "binary"]}
 
 
 def service_change() -> Schema:
     """The body of ``PUT /os-services/{service_id}`` from 2.53 on."""
-    return _object({"status": {"enum": ["enabled", "disabled"]}, "disabled_reason": _REASON, "forced_down": _BOOLEAN})
+    return _object_schema({"status": {"enum": ["enabled", "disabled"]}, "disabled_reason": _REASON, "forced_down": _BOOLEAN})
 
 
 def host_change() -> Schema:
     """The body of ``PUT /os-hosts/{host}``."""
     value = {"enum": [word for way in ("enable", "disable") for word in (way, way.capitalize(), way.upper())]}
-    return _object({"status": value, "maintenance_mode": value}) | {"minProperties": 1}
+    return _object_schema({"status": value, "maintenance_mode": value}) | {"minProperties": 1}
 
 
 def force_complete() -> Schema:
     """The body of ``POST /servers/{id}/migrations/{id}/action``."""
-    return _object({"force_complete": _NULL}) | {"required": ["force_complete"]}
+    return _object_schema({"force_complete": _NULL}) | {"required": ["force_complete"]}
 
 
 NETWORK_EVENTS = ("network-changed", "network-vif-plugged", "network-vif-unplugged", "network-vif-deleted")
@@ -417,29 +419,29 @@ def external_events(version: Version) -> Schema:
         "status": {"enum": ["failed", "completed", "in-progress"]},
         "tag": {"type": "string", "maxLength": 255},
     }
-    items = _object(event) | {"required": ["name", "server_uuid"]}
-    return _required("events", {"type": "array", "minItems": 1, "maxItems": 1000, "items": items})
+    items = _object_schema(event) | {"required": ["name", "server_uuid"]}
+    return _single_property("events", {"type": "array", "minItems": 1, "maxItems": 1000, "items": items})
 
 
-REMOTE_CONSOLE_CHANGES: tuple[Version, ...] = ((2, 1), Since.WEB_MKS.value)
+REMOTE_CONSOLE_CHANGES: tuple[Version, ...] = ((2, 1), Microversion.WEB_MKS.value)
 """Versions that changed the body of a request for a remote console."""
 
 
 def remote_console(version: Version) -> Schema:
     """The body of ``POST /servers/{id}/remote-consoles``."""
-    mks = Since.WEB_MKS.holds(version)
+    mks = Microversion.WEB_MKS.is_in(version)
     protocols = ["vnc", "spice", "serial", "rdp", *(["mks"] if mks else [])]
     types = ["novnc", "xvpvnc", "spice-html5", "serial", "rdp-html5", *(["webmks"] if mks else [])]
     properties: dict[str, Schema] = {"protocol": {"enum": protocols}, "type": {"enum": types}}
-    return _required("remote_console", _object(properties) | {"required": ["protocol", "type"]})
+    return _single_property("remote_console", _object_schema(properties) | {"required": ["protocol", "type"]})
 
 
 def console_action(*types: str) -> Versions:
     """The value of an action that asks for a console of one of these types."""
-    return _versions(((2, 1), {"type": {"enum": list(types)}}), required=["type"])
+    return _action_versions(((2, 1), {"type": {"enum": list(types)}}), required=["type"])
 
 
-SERVER_GROUP_CHANGES: tuple[Version, ...] = ((2, 1), Since.SOFT_GROUPS.value, Since.GROUP_RULES.value)
+SERVER_GROUP_CHANGES: tuple[Version, ...] = ((2, 1), Microversion.SOFT_GROUPS.value, Microversion.GROUP_RULES.value)
 """Versions that changed the body of a new server group."""
 
 _POSITIVE: Schema = {"type": ["integer", "string"], "pattern": r"^0*[1-9][0-9]{0,8}\Z", "minimum": 1, "maximum": INT32_MAX}
@@ -447,62 +449,70 @@ _POSITIVE: Schema = {"type": ["integer", "string"], "pattern": r"^0*[1-9][0-9]{0
 
 def server_group(version: Version) -> Schema:
     """The body of ``POST /os-server-groups``."""
-    policy: Schema = {"enum": [str(each) for each in GroupPolicy if each.strict or Since.SOFT_GROUPS.holds(version)]}
+    policy: Schema = {
+        "enum": [
+            str(group_policy) for group_policy in GroupPolicy if group_policy.is_strict or Microversion.SOFT_GROUPS.is_in(version)
+        ]
+    }
     properties: dict[str, Schema] = {"name": _NAME}
-    if Since.GROUP_RULES.holds(version):
-        properties |= {"policy": policy, "rules": _object({"max_server_per_host": _POSITIVE, "max_server_per_rack": _POSITIVE})}
+    if Microversion.GROUP_RULES.is_in(version):
+        properties |= {
+            "policy": policy,
+            "rules": _object_schema({"max_server_per_host": _POSITIVE, "max_server_per_rack": _POSITIVE}),
+        }
     else:
         properties["policies"] = {"type": "array", "items": policy, "minItems": 1, "maxItems": 1}
-    required = ["name", "policy" if Since.GROUP_RULES.holds(version) else "policies"]
-    return _required("server_group", _object(properties) | {"required": required})
+    required = ["name", "policy" if Microversion.GROUP_RULES.is_in(version) else "policies"]
+    return _single_property("server_group", _object_schema(properties) | {"required": required})
 
 
-def action(name: str, value: Schema) -> Schema:
+def action_body(name: str, value: Schema) -> Schema:
     """The body of ``POST /servers/{id}/action`` for the action of this name."""
-    return _required(name, value)
+    return _single_property(name, value)
 
 
 def quota_update(version: Version) -> Schema:
     """The body of ``PUT /os-quota-sets/{project}``."""
-    limits = _limits(network=not Since.NETWORK_LIMITS_GONE.holds(version), version=version)
-    return _required("quota_set", _object(limits | {"force": _BOOLEAN}))
+    limits = _limit_properties(network=not Microversion.NETWORK_LIMITS_GONE.is_in(version), version=version)
+    return _single_property("quota_set", _object_schema(limits | {"force": _BOOLEAN}))
 
 
 def quota_class_update(version: Version) -> Schema:
     """The body of ``PUT /os-quota-class-sets/{class}``."""
-    limits = _limits(network=not Since.NETWORK_CLASSES_GONE.holds(version), version=version)
-    return _required("quota_class_set", _object(limits))
+    limits = _limit_properties(network=not Microversion.NETWORK_CLASSES_GONE.is_in(version), version=version)
+    return _single_property("quota_class_set", _object_schema(limits))
 
 
-def _limits(*, network: bool, version: Version) -> dict[str, Schema]:
+def _limit_properties(*, network: bool, version: Version) -> dict[str, Schema]:
     """Limits by name."""
     limit: Schema = {"type": ["integer", "string"], "pattern": r"^(-1|[0-9]{1,10})\Z", "minimum": -1, "maximum": INT32_MAX}
     names = [*RESOURCES, "key_pairs", "metadata_items", "server_groups", "server_group_members"]
     names += NETWORK_QUOTAS if network else ()
-    names += () if Since.INJECTED_FILES_GONE.holds(version) else INJECTED_QUOTAS
+    names += () if Microversion.INJECTED_FILES_GONE.is_in(version) else INJECTED_QUOTAS
     return dict.fromkeys(names, limit)
 
 
-def _size(least: int) -> Schema:
+def _size_schema(least: int) -> Schema:
     """A size of a flavor."""
     return {"type": ["integer", "string"], "pattern": r"^[0-9]{1,10}\Z", "minimum": least, "maximum": INT32_MAX}
 
 
-def _required(name: str, schema: Schema) -> Schema:
+def _single_property(name: str, schema: Schema) -> Schema:
     """An object with this one property."""
-    return _object({name: schema}) | {"required": [name]}
+    return _object_schema({name: schema}) | {"required": [name]}
 
 
-def _object(properties: dict[str, Schema], *, tag: bool = False) -> Schema:
+def _object_schema(properties: dict[str, Schema], *, tag: bool = False) -> Schema:
     properties = properties | {"tag": _TAG} if tag else properties
     return {"type": "object", "properties": properties, "additionalProperties": False}
 
 
-def _versions(*versions: tuple[Version, dict[str, Schema]], required: Sequence[str] = (), null: bool = False) -> Versions:
+def _action_versions(*versions: tuple[Version, dict[str, Schema]], required: Sequence[str] = (), null: bool = False) -> Versions:
     """The value of an action by the first versions that have these properties."""
     kind = {"type": ["object", "null"]} if null else {}
     return tuple(
-        (since, _object(properties) | kind | ({"required": list(required)} if required else {})) for since, properties in versions
+        (since, _object_schema(properties) | kind | ({"required": list(required)} if required else {}))
+        for since, properties in versions
     )
 
 
@@ -517,50 +527,50 @@ NO_VALUE: Versions = (((2, 1), ANYTHING),)
 LOCK: Versions = (
     ((2, 1), ANYTHING),
     (
-        Since.LOCKED_REASON.value,
-        _object({"locked_reason": {"type": "string", "minLength": 1, "maxLength": 255}}) | {"type": ["object", "null"]},
+        Microversion.LOCKED_REASON.value,
+        _object_schema({"locked_reason": {"type": "string", "minLength": 1, "maxLength": 255}}) | {"type": ["object", "null"]},
     ),
 )
 """The value of the action ``lock``."""
-REBOOT = _versions(((2, 1), {"type": {"enum": ["HARD", "Hard", "hard", "SOFT", "Soft", "soft"]}}), required=["type"])
-RESIZE = _versions(((2, 1), {"flavorRef": _FLAVOR_REF, DISK_CONFIG: _DISK_CONFIG} | _MOVE), required=["flavorRef"])
-MIGRATE = _versions(((2, 1), {"host": _HOST | {"type": ["string", "null"]}, VERIFY: _BOOLEAN} | _MOVE), null=True)
+REBOOT = _action_versions(((2, 1), {"type": {"enum": ["HARD", "Hard", "hard", "SOFT", "Soft", "soft"]}}), required=["type"])
+RESIZE = _action_versions(((2, 1), {"flavorRef": _FLAVOR_REF, DISK_CONFIG: _DISK_CONFIG} | _MOVE), required=["flavorRef"])
+MIGRATE = _action_versions(((2, 1), {"host": _HOST | {"type": ["string", "null"]}, VERIFY: _BOOLEAN} | _MOVE), null=True)
 """With a host in all versions: the Compute API has it since 2.56."""
 _EVACUATION: dict[str, Schema] = {"host": _HOST, "adminPass": _ADMIN_PASS} | _MOVE
-EVACUATE = _versions(
+EVACUATE = _action_versions(
     ((2, 1), _EVACUATION | {"onSharedStorage": _BOOLEAN}),
     ((2, 14), _EVACUATION),
     ((2, 29), _EVACUATION | {"force": _BOOLEAN}),
-    (Since.FORCE_GONE.value, _EVACUATION),
+    (Microversion.FORCE_GONE.value, _EVACUATION),
 )
-CONSOLE_OUTPUT = _versions(
+CONSOLE_OUTPUT = _action_versions(
     (
         (2, 1),
         {"length": {"type": ["integer", "string", "null"], "pattern": r"^(-1|[0-9]{1,9})\Z", "minimum": -1, "maximum": INT32_MAX}},
     )
 )
 _LIVE: dict[str, Schema] = {"host": _HOST | {"type": ["string", "null"]}, "block_migration": {"enum": [*BOOLEANS, "auto"]}} | _MOVE
-LIVE_MIGRATE = _versions(
+LIVE_MIGRATE = _action_versions(
     ((2, 1), _LIVE | {"block_migration": _BOOLEAN, "disk_over_commit": _BOOLEAN}),
     ((2, 25), _LIVE),
     ((2, 30), _LIVE | {"force": _BOOLEAN}),
-    (Since.FORCE_GONE.value, _LIVE),
+    (Microversion.FORCE_GONE.value, _LIVE),
     required=["host", "block_migration"],
 )
 UNSHELVE: Versions = (
     ((2, 1), ANYTHING),
     (
-        Since.UNSHELVE_ZONE.value,
-        _object({"availability_zone": _NAME}) | {"type": ["object", "null"], "required": ["availability_zone"]},
+        Microversion.UNSHELVE_ZONE.value,
+        _object_schema({"availability_zone": _NAME}) | {"type": ["object", "null"], "required": ["availability_zone"]},
     ),
     (
-        Since.UNSHELVE_HOST.value,
-        _object({"availability_zone": _NAME | {"type": ["string", "null"]}, "host": _HOST}) | {"type": ["object", "null"]},
+        Microversion.UNSHELVE_HOST.value,
+        _object_schema({"availability_zone": _NAME | {"type": ["string", "null"]}, "host": _HOST}) | {"type": ["object", "null"]},
     ),
 )
 _IMAGE: dict[str, Schema] = {"name": _NAME, "metadata": _METADATA}
-CREATE_IMAGE = _versions(((2, 1), _IMAGE), required=["name"])
-CREATE_BACKUP = _versions(
+CREATE_IMAGE = _action_versions(((2, 1), _IMAGE), required=["name"])
+CREATE_BACKUP = _action_versions(
     (
         (2, 1),
         _IMAGE
@@ -571,10 +581,10 @@ CREATE_BACKUP = _versions(
     ),
     required=["name", "backup_type", "rotation"],
 )
-RESCUE = _versions(((2, 1), {"adminPass": _ADMIN_PASS, "rescue_image_ref": _UUID}), null=True)
+RESCUE = _action_versions(((2, 1), {"adminPass": _ADMIN_PASS, "rescue_image_ref": _UUID}), null=True)
 INTERFACE_ATTACHMENT: Versions = (
-    ((2, 1), _object({"interfaceAttachment": _object(_ATTACHMENT)})),
-    (Since.ATTACHED_TAGS.value, _object({"interfaceAttachment": _object(_ATTACHMENT, tag=True)})),
+    ((2, 1), _object_schema({"interfaceAttachment": _object_schema(_ATTACHMENT)})),
+    (Microversion.ATTACHED_TAGS.value, _object_schema({"interfaceAttachment": _object_schema(_ATTACHMENT, tag=True)})),
 )
 """The body of ``POST /servers/{id}/os-interface``. It may be empty."""
 PORT_FIELDS: Mapping[str, tuple[tuple[Any, ...], str]] = {
@@ -601,7 +611,7 @@ _PORT_TAGS: Schema = {
 _FIXED_IPS: Schema = {
     "type": ["array", "null"],
     "maxItems": 2,
-    "items": _object({"subnet_id": _UUID, "ip_address": {"type": "string", "format": "ip-address"}}),
+    "items": _object_schema({"subnet_id": _UUID, "ip_address": {"type": "string", "format": "ip-address"}}),
 }
 _PORT: dict[str, Schema] = {
     "name": _TEXT_OR_NULL,
@@ -616,14 +626,14 @@ _NEW_PORT = _PORT | {
     "fixed_ips": _FIXED_IPS,
     "tags": _PORT_TAGS,
 }
-NEW_PORT = _required("port", _object(_NEW_PORT) | {"required": ["network_id"]})
+NEW_PORT = _single_property("port", _object_schema(_NEW_PORT) | {"required": ["network_id"]})
 """The body of ``POST /network/v2.0/ports``."""
-PORT_CHANGES = _required("port", _object(_PORT))
-PORT_TAGS = _required("tags", _PORT_TAGS)
-SECURITY_GROUP = _versions(((2, 1), {"name": _NAME}), required=["name"])
+PORT_CHANGES = _single_property("port", _object_schema(_PORT))
+PORT_TAGS = _single_property("tags", _PORT_TAGS)
+SECURITY_GROUP = _action_versions(((2, 1), {"name": _NAME}), required=["name"])
 CRASH_DUMP: Versions = (((2, 1), _NULL),)
-CHANGE_PASSWORD = _versions(((2, 1), {"adminPass": _ADMIN_PASS}), required=["adminPass"])
-RESET_STATE = _versions(((2, 1), {"state": {"enum": ["active", "error"]}}), required=["state"])
+CHANGE_PASSWORD = _action_versions(((2, 1), {"adminPass": _ADMIN_PASS}), required=["adminPass"])
+RESET_STATE = _action_versions(((2, 1), {"state": {"enum": ["active", "error"]}}), required=["state"])
 _REBUILD: dict[str, Schema] = {
     "imageRef": _UUID,
     DISK_CONFIG: _DISK_CONFIG,
@@ -637,13 +647,13 @@ _REBUILD_DESCRIBED = _REBUILD | {"description": _DESCRIPTION}
 _REBUILD_WITH_KEY = _REBUILD_DESCRIBED | {"key_name": _NAME | {"type": ["string", "null"]}}
 _REBUILD_WITH_USER_DATA = _REBUILD_WITH_KEY | {"user_data": _USER_DATA | {"type": ["string", "null"]}}
 _REBUILD_NEWER = _REBUILD_WITH_USER_DATA | {"trusted_image_certificates": _NULL}
-REBUILD = _versions(
+REBUILD = _action_versions(
     ((2, 1), _REBUILD | _FILES),
-    (Since.DESCRIPTION.value, _REBUILD_DESCRIBED | _FILES),
-    (Since.REBUILD_KEY.value, _REBUILD_WITH_KEY | _FILES),
-    (Since.INJECTED_FILES_GONE.value, _REBUILD_WITH_USER_DATA),
-    (Since.CERTIFICATES.value, _REBUILD_NEWER),
-    (Since.HOSTNAME.value, _REBUILD_NEWER | hostname(Since.HOSTNAME.value)),
-    (Since.HOSTNAME_WITH_DOMAIN.value, _REBUILD_NEWER | hostname(Since.HOSTNAME_WITH_DOMAIN.value)),
+    (Microversion.DESCRIPTION.value, _REBUILD_DESCRIBED | _FILES),
+    (Microversion.REBUILD_KEY.value, _REBUILD_WITH_KEY | _FILES),
+    (Microversion.INJECTED_FILES_GONE.value, _REBUILD_WITH_USER_DATA),
+    (Microversion.CERTIFICATES.value, _REBUILD_NEWER),
+    (Microversion.HOSTNAME.value, _REBUILD_NEWER | hostname_property(Microversion.HOSTNAME.value)),
+    (Microversion.HOSTNAME_WITH_DOMAIN.value, _REBUILD_NEWER | hostname_property(Microversion.HOSTNAME_WITH_DOMAIN.value)),
     required=["imageRef"],
 )

@@ -67,11 +67,11 @@ VALIDATED = "validated_by"
 def validated_by(*names: str) -> Callable[[_Handler], _Handler]:
     """Say which attributes of its resource validate the body of a handler: the API's description has their schemas."""
 
-    def name(handler: _Handler) -> _Handler:
+    def mark_handler(handler: _Handler) -> _Handler:
         setattr(handler, VALIDATED, names)
         return handler
 
-    return name
+    return mark_handler
 
 
 class Validator:
@@ -79,20 +79,20 @@ class Validator:
 
     def __init__(self, schema: dict[str, Any]) -> None:
         self._schema = schema
-        self._validator = jsonschema.Draft202012Validator(schema, format_checker=_formats())
+        self._validator = jsonschema.Draft202012Validator(schema, format_checker=_format_checker())
 
     def schema(self, version: Version) -> dict[str, Any]:
         """The schema, which is the same in all versions."""
         return self._schema
 
-    def check(self, body: Any) -> None:
+    def check_body(self, body: Any) -> None:
         """Raises errors.Invalid, naming the first field that is wrong."""
         check_texts(body)
-        error = next(self.errors(body), None)
+        error = next(self.list_errors(body), None)
         if error is not None:
-            raise errors.Invalid(_sentence(error))
+            raise errors.Invalid(_error_sentence(error))
 
-    def errors(self, body: Any) -> Iterator[jsonschema.ValidationError]:
+    def list_errors(self, body: Any) -> Iterator[jsonschema.ValidationError]:
         """Everything in which the body does not fit the schema."""
         return self._validator.iter_errors(body)
 
@@ -106,13 +106,13 @@ class VersionedValidator:
 
     def schema(self, version: Version) -> dict[str, Any]:
         """The schema of this version."""
-        return self._of(version).schema(version)
+        return self._validator_for(version).schema(version)
 
-    def check(self, version: Version, body: Any) -> None:
+    def check_body(self, version: Version, body: Any) -> None:
         """Raises errors.Invalid, naming the first field that is wrong in this version."""
-        self._of(version).check(body)
+        self._validator_for(version).check_body(body)
 
-    def _of(self, version: Version) -> Validator:
+    def _validator_for(self, version: Version) -> Validator:
         return next(validator for since, validator in self._newest_first if since <= version)
 
 
@@ -120,11 +120,11 @@ def check_texts(value: Any, path: tuple[str | int, ...] = ()) -> None:
     """Raises errors.Invalid, naming the field, for a text or key anywhere in a body that not every database can store."""
     if isinstance(value, str):
         if not text.is_safe(value):
-            raise errors.Invalid(f"{_path(path)}: {UNSAFE}")
+            raise errors.Invalid(f"{_error_path(path)}: {UNSAFE}")
     elif isinstance(value, dict):
         for key, item in value.items():
             if not text.is_safe(key):
-                raise errors.Invalid(f"{_path(path)}: the key {_quote(key)} {UNSAFE}")
+                raise errors.Invalid(f"{_error_path(path)}: the key {_quote_value(key)} {UNSAFE}")
             check_texts(item, (*path, key))
     elif isinstance(value, list):
         for number, item in enumerate(value):
@@ -138,53 +138,53 @@ def checked_metadata(metadata: dict[str, str], limit: int) -> dict[str, str]:
     return metadata
 
 
-def _sentence(error: Any) -> str:
-    where = _path(error.absolute_path)
+def _error_sentence(error: Any) -> str:
+    field_path = _error_path(error.absolute_path)
     if error.validator == "required":
         missing = next(name for name in error.validator_value if name not in error.instance)
-        return f"{_join(where, missing)}: is required"
+        return f"{_join_path(field_path, missing)}: is required"
     if error.validator == "additionalProperties" and error.validator_value is False:
         known = error.schema.get("properties", {})
         unknown = next(name for name in error.instance if name not in known)
         reason = NOT_SERVED.get(unknown, "is not a field that can be given here")
-        return f"{_join(where, unknown)}: {reason}"
+        return f"{_join_path(field_path, unknown)}: {reason}"
     if any(part in _SECRET for part in error.absolute_path):
-        return f"{where}: is not valid ({error.validator} {_quote(error.validator_value)})"
-    return f"{where}: {_reason(error)}"
+        return f"{field_path}: is not valid ({error.validator} {_quote_value(error.validator_value)})"
+    return f"{field_path}: {_error_reason(error)}"
 
 
-def _reason(error: Any) -> str:
+def _error_reason(error: Any) -> str:
     value, rule = error.instance, error.validator_value
     match error.validator:
         case "type" if rule == "null":
             return "is not served; only null can be given"
         case "type":
             kinds = rule if isinstance(rule, str) else " or ".join(rule)
-            return f"{_quote(value)} is not of type {kinds}"
+            return f"{_quote_value(value)} is not of type {kinds}"
         case "enum":
-            return f"{_quote(value)} is not one of {', '.join(str(choice) for choice in rule)}"
+            return f"{_quote_value(value)} is not one of {', '.join(str(choice) for choice in rule)}"
         case "format":
-            return f"{_quote(value)} is not a valid {rule.replace('-', ' ')}"
+            return f"{_quote_value(value)} is not a valid {rule.replace('-', ' ')}"
         case "maxLength" | "maxItems":
             return f"is too long, {rule} is the most"
         case "minLength" | "minItems":
             return "must not be empty"
         case _:
-            return f"{_quote(value)} does not fit ({error.validator} {rule})"
+            return f"{_quote_value(value)} does not fit ({error.validator} {rule})"
 
 
-def _path(parts: Iterable[str | int]) -> str:
+def _error_path(parts: Iterable[str | int]) -> str:
     path = ""
     for part in parts:
-        path = f"{path}[{part}]" if isinstance(part, int) else _join(path, part)
+        path = f"{path}[{part}]" if isinstance(part, int) else _join_path(path, part)
     return path or "body"
 
 
-def _join(where: str, name: str) -> str:
-    return f"{where}.{name[:_QUOTED_LENGTH]}" if where and where != "body" else name[:_QUOTED_LENGTH]
+def _join_path(parent: str, name: str) -> str:
+    return f"{parent}.{name[:_QUOTED_LENGTH]}" if parent and parent != "body" else name[:_QUOTED_LENGTH]
 
 
-def _quote(value: object) -> str:
+def _quote_value(value: object) -> str:
     shown = repr(value)
     return shown if len(shown) <= _QUOTED_LENGTH else shown[:_QUOTED_LENGTH] + "..."
 
@@ -194,7 +194,7 @@ def canonical_ipv6(address: str) -> str:
     return str(ipaddress.IPv6Address(address)) if address else ""
 
 
-def _formats() -> jsonschema.FormatChecker:
+def _format_checker() -> jsonschema.FormatChecker:
     checker = jsonschema.FormatChecker(formats=())
     for name, test in (
         ("uuid", is_uuid),

@@ -10,9 +10,9 @@ import msgspec
 from api.http import call as calls
 from api.http import schemas
 from api.http.validation import Validator, checked_metadata
-from api.http.versions import answer
+from api.http.versions import send_json
 from api.images.tags import checked_tags
-from api.lookup.project_images import SHOWN, ProjectImages, properties_of
+from api.lookup.project_images import IMAGE_FIELDS, ProjectImages, properties_of
 from api.lookup.quota_limits import LimitsInForce
 from api.opts import ApiSettings
 from objects import errors, typed
@@ -37,7 +37,7 @@ class _Change(Object, frozen=True, kw_only=True):
     value: Any = None
 
     @property
-    def field(self) -> str:
+    def field_name(self) -> str:
         return self.path[1:]  # no field has a slash or a tilde, which would be escaped
 
 
@@ -49,7 +49,7 @@ class _OldChange(Object, frozen=True, kw_only=True):
     remove: _Path | None = None
     value: Any = None
 
-    def change(self) -> _Change:
+    def to_change(self) -> _Change:
         """Raises errors.Invalid."""
         if self.add is not None and self.replace is self.remove is None:
             return _Change(op="add", path=self.add, value=self.value)
@@ -71,25 +71,25 @@ class ImageChanges:
         self._settings = settings
         self._images = images
         self._limits = limits
-        self._validator = Validator(schemas.image())
+        self._validator = Validator(schemas.image_body())
 
-    def change(self, req: falcon.Request, resp: falcon.Response, image_id: str) -> None:
+    def change_image(self, req: falcon.Request, resp: falcon.Response, image_id: str) -> None:
         """Raises errors.Invalid, errors.Conflict for a missing property, and what ``ProjectImages.change`` does."""
-        call = calls.of(req)
+        call = calls.get_call(req)
         changes = self._read(req)
         before = self._images.get_image(call, image_id)
-        wanted = _changed(before, changes)
-        touched = {change.field for change in changes}
-        self._validator.check({name: wanted[name] for name in wanted if name in touched or name not in SHOWN})
-        for name in sorted(touched & SHOWN - {"name", "min_disk", "min_ram", "tags"}):
-            if wanted.get(name) != before[name]:
+        changed = _apply_changes(before, changes)
+        touched = {change.field_name for change in changes}
+        self._validator.check_body({name: changed[name] for name in changed if name in touched or name not in IMAGE_FIELDS})
+        for name in sorted(touched & IMAGE_FIELDS - {"name", "min_disk", "min_ram", "tags"}):
+            if changed.get(name) != before[name]:
                 raise errors.Invalid(f"{name}: cannot be changed")
         limit = self._limits.in_force(call)["metadata_items"]
-        properties = checked_metadata(properties_of(wanted), limit)
-        fields = {"name": wanted["name"] or "", "min_disk": wanted["min_disk"], "min_ram": wanted["min_ram"]}
+        properties = checked_metadata(properties_of(changed), limit)
+        fields = {"name": changed["name"] or "", "min_disk": changed["min_disk"], "min_ram": changed["min_ram"]}
         if "tags" in touched:
-            fields["tags"] = checked_tags(wanted["tags"])
-        answer(resp, self._images.change_image(call, image_id, properties=properties, **fields))
+            fields["tags"] = checked_tags(changed["tags"])
+        send_json(resp, self._images.change_image(call, image_id, properties=properties, **fields))
 
     def _read(self, req: falcon.Request) -> list[_Change]:
         kind = (req.content_type or "").split(";")[0].strip().lower()
@@ -100,23 +100,23 @@ class ImageChanges:
             raise falcon.HTTPContentTooLarge(description=f"The body is larger than {self._settings.max_body_size} bytes.")
         try:
             if kind == OLD_CONTENT_TYPE:
-                return [each.change() for each in typed.decode(raw, _OldChanges)]
-            return typed.decode(raw, _Changes)
+                return [change.to_change() for change in typed.decode_json(raw, _OldChanges)]
+            return typed.decode_json(raw, _Changes)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
             example = '[{"op": "add", "path": "/NAME", "value": "VALUE"}]'
             raise errors.Invalid(f"The body is not a JSON patch of fields, like {example}: {error}") from error
 
 
-def _changed(before: dict[str, Any], changes: list[_Change]) -> dict[str, Any]:
+def _apply_changes(before: dict[str, Any], changes: list[_Change]) -> dict[str, Any]:
     """The image with these changes. Raises errors.Conflict as the Image API does."""
-    wanted = dict(before)
+    changed = dict(before)
     for change in changes:
-        if change.op != "add" and change.field not in wanted:
-            raise errors.Conflict(f"Property {change.field[:80]} does not exist.")
+        if change.op != "add" and change.field_name not in changed:
+            raise errors.Conflict(f"Property {change.field_name[:80]} does not exist.")
         if change.op != "remove":
-            wanted[change.field] = change.value
-        elif change.field in SHOWN:
-            raise errors.Invalid(f"{change.field}: cannot be removed")
+            changed[change.field_name] = change.value
+        elif change.field_name in IMAGE_FIELDS:
+            raise errors.Invalid(f"{change.field_name}: cannot be removed")
         else:
-            del wanted[change.field]
-    return wanted
+            del changed[change.field_name]
+    return changed

@@ -12,7 +12,7 @@ import falcon
 from api.http import call
 from api.http.paging import page_of
 from api.http.validation import validated_by
-from api.http.versions import answer
+from api.http.versions import send_json
 from api.images.changes import ImageChanges
 from api.images.uploads import ImageUploads
 from api.lookup.project_images import OWNER, Document, ImageListing, ProjectImages
@@ -34,8 +34,8 @@ class ImageVersions:
     """``GET /image``"""
 
     def on_get(self, req: falcon.Request, resp: falcon.Response) -> None:
-        link = {"rel": "self", "href": f"{call.of(req).prefix}/image/v2/"}
-        answer(resp, {"versions": [{"id": VERSION, "status": "CURRENT", "links": [link]}]})
+        link = {"rel": "self", "href": f"{call.get_call(req).prefix}/image/v2/"}
+        send_json(resp, {"versions": [{"id": VERSION, "status": "CURRENT", "links": [link]}]})
 
 
 class StoreImages:
@@ -52,48 +52,48 @@ class StoreImages:
         for name in _NO_FILTERS:
             if name in req.params:
                 raise errors.Invalid(f"{name}: images cannot be filtered by it")
-        shown, has_more = self._images.list_page(call.of(req), _parse_listing(req), page_of(req, self._most))
-        document = {"images": shown, "schema": "/v2/schemas/images", "first": _page(req)}
+        shown, has_more = self._images.list_page(call.get_call(req), _parse_listing(req), page_of(req, self._most))
+        document = {"images": shown, "schema": "/v2/schemas/images", "first": _page_link(req)}
         if shown and has_more:
-            document["next"] = _page(req, shown[-1]["id"])
-        answer(resp, document)
+            document["next"] = _page_link(req, shown[-1]["id"])
+        send_json(resp, document)
 
     @validated_by("_uploads")
     def on_post(self, req: falcon.Request, resp: falcon.Response) -> None:
         self._uploads.create(req, resp)
 
     def on_get_one(self, req: falcon.Request, resp: falcon.Response, image_id: str) -> None:
-        answer(resp, self._images.get_image(call.of(req), image_id))
+        send_json(resp, self._images.get_image(call.get_call(req), image_id))
 
     def on_patch_one(self, req: falcon.Request, resp: falcon.Response, image_id: str) -> None:
-        self._changes.change(req, resp, image_id)
+        self._changes.change_image(req, resp, image_id)
 
     def on_get_tasks(self, req: falcon.Request, resp: falcon.Response, image_id: str) -> None:
         """An upload is no task: it is over with its request."""
-        self._images.get_image(call.of(req), image_id)
-        answer(resp, {"tasks": []})
+        self._images.get_image(call.get_call(req), image_id)
+        send_json(resp, {"tasks": []})
 
     def on_delete_one(self, req: falcon.Request, resp: falcon.Response, image_id: str) -> None:
-        self._images.delete(call.of(req), image_id)
+        self._images.delete(call.get_call(req), image_id)
         resp.status = 204
 
 
 def _parse_listing(req: falcon.Request) -> ImageListing:
     """Raises errors.Invalid for filters and sort keys that are none."""
-    wanted = {name: _parse_choices(req, name) for name in req.params if name not in _PAGING and name != "tag"}
+    filters = {name: _parse_choices(req, name) for name in req.params if name not in _PAGING and name != "tag"}
     tags = frozenset(req.get_param_as_list("tag") or ())
 
     def is_listed(image: Document) -> bool:
         return tags.issubset(image["tags"]) and all(
-            name in image and _as_text(image[name]) in values for name, values in wanted.items()
+            name in image and _as_text(image[name]) in values for name, values in filters.items()
         )
 
-    owners = wanted.get("owner")
+    owners = filters.get("owner")
     return ImageListing(
         order=_parse_order(req),
         is_listed=is_listed,
-        names=wanted.get("name"),
-        ids=wanted.get("id"),
+        names=filters.get("name"),
+        ids=filters.get("id"),
         owners=None if owners is None else tuple("" if owner == OWNER else owner for owner in owners),
     )
 
@@ -104,18 +104,18 @@ def _as_text(value: object) -> str:
 
 def _parse_choices(req: falcon.Request, name: str) -> tuple[str, ...]:
     """The values that an image may have: one, or several after ``in:``. Raises errors.Invalid if it is given twice."""
-    given = [value for key, value in parse_qsl(req.query_string, keep_blank_values=True) if key == name]
-    if len(given) != 1:
+    values = [value for key, value in parse_qsl(req.query_string, keep_blank_values=True) if key == name]
+    if len(values) != 1:
         raise errors.Invalid(f"{name}: give it once; several values are in:ONE,TWO")
-    value = given[0].lower() if name in _TRUTHS else given[0]
+    value = values[0].lower() if name in _TRUTHS else values[0]
     if not value.startswith("in:"):
         return (value,)
-    return tuple(each.strip('"') for each in value.removeprefix("in:").split(","))
+    return tuple(choice.strip('"') for choice in value.removeprefix("in:").split(","))
 
 
 def _parse_order(req: falcon.Request) -> tuple[SortKey, ...]:
     """That of ``sort``, or of ``sort_key`` and ``sort_dir``; the newest first by default. Raises errors.Invalid."""
-    keys = [key.strip().partition(":") for given in req.get_param_as_list("sort") or () for key in given.split(",")]
+    keys = [key.strip().partition(":") for sort_text in req.get_param_as_list("sort") or () for key in sort_text.split(",")]
     pairs = [(key, direction or "desc") for key, _, direction in keys]
     if not pairs:
         named, ways = req.get_param_as_list("sort_key") or ["created_at"], req.get_param_as_list("sort_dir") or ["desc"]
@@ -130,7 +130,7 @@ def _parse_order(req: falcon.Request) -> tuple[SortKey, ...]:
     return tuple(order.items())
 
 
-def _page(req: falcon.Request, marker: str = "") -> str:
+def _page_link(req: falcon.Request, marker: str = "") -> str:
     query = [(key, value) for key, value in parse_qsl(req.query_string, keep_blank_values=True) if key != "marker"]
     query += [("marker", marker)] if marker else []
     return f"/v2/images?{urlencode(query)}" if query else "/v2/images"

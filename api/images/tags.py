@@ -21,12 +21,12 @@ class ImageTags:
     def on_put(self, req: falcon.Request, resp: falcon.Response, image_id: str, tag: str) -> None:
         """Raises what ``ProjectImages.tag`` and ``checked_tags`` do."""
         checked_tags([tag])
-        self._images.add_tag(calls.of(req), image_id, tag)
+        self._images.add_tag(calls.get_call(req), image_id, tag)
         resp.status = 204
 
     def on_delete(self, req: falcon.Request, resp: falcon.Response, image_id: str, tag: str) -> None:
         """Raises what ``ProjectImages.untag`` does."""
-        self._images.remove_tag(calls.of(req), image_id, tag)
+        self._images.remove_tag(calls.get_call(req), image_id, tag)
         resp.status = 204
 
 

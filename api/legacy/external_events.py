@@ -9,7 +9,7 @@ import falcon
 from api.http import call as calls
 from api.http import schemas
 from api.http.validation import VersionedValidator, read_body, validated_by
-from api.http.versions import answer
+from api.http.versions import send_json
 from api.opts import ApiSettings
 from db.api.servers import mappings
 from db.api.servers.listing import ServerQuery
@@ -31,22 +31,22 @@ class ExternalEvents:
 
     @validated_by("_validator")
     def on_post(self, req: falcon.Request, resp: falcon.Response) -> None:
-        call = calls.of(req)
+        call = calls.get_call(req)
         document = read_body(req, self._settings.max_body_size)
-        self._validator.check(call.version, document)
-        asked: list[dict[str, Any]] = document["events"]
-        servers = self._database.read(_servers, sorted({event["server_uuid"] for event in asked}))
-        answered = [event | _outcome(event, servers.get(event["server_uuid"])) for event in asked]
-        answer(resp, {"events": answered})
+        self._validator.check_body(call.version, document)
+        events: list[dict[str, Any]] = document["events"]
+        servers = self._database.read(_servers_by_uuid, sorted({event["server_uuid"] for event in events}))
+        answered = [event | _event_outcome(event, servers.get(event["server_uuid"])) for event in events]
+        send_json(resp, {"events": answered})
         resp.status = 200 if all(event["code"] == 200 for event in answered) else 207
 
 
-def _servers(tx: ApiTransaction, uuids: list[str]) -> dict[str, Server]:
+def _servers_by_uuid(tx: ApiTransaction, uuids: list[str]) -> dict[str, Server]:
     """Those that there are, by uuid, in one statement."""
     return {server.uuid: server for server in mappings.list_(tx, ServerQuery(uuids=tuple(uuids), limit=len(uuids)))}
 
 
-def _outcome(event: dict[str, Any], server: Server | None) -> dict[str, Any]:
+def _event_outcome(event: dict[str, Any], server: Server | None) -> dict[str, Any]:
     if server is None:
         return {"status": "failed", "code": 404}
     if event["name"] in schemas.TAGGED_EVENTS and event.get("tag") is None:

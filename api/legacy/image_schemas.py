@@ -6,22 +6,22 @@ from typing import Any
 
 import falcon
 
-from api.http.versions import answer
+from api.http.versions import send_json
 from objects.stored_image import IMAGE_TAG_LENGTH
 
 _TEXT = {"type": "string"}
 _TEXT_OR_NULL = {"type": ["null", "string"]}
 _NUMBER = {"type": "integer"}
 _NUMBER_OR_NULL = {"type": ["null", "integer"], "readOnly": True}
-_SHOWN = _TEXT | {"readOnly": True}
-_SHOWN_OR_NULL = _TEXT_OR_NULL | {"readOnly": True}
+_READ_ONLY_TEXT = _TEXT | {"readOnly": True}
+_READ_ONLY_TEXT_OR_NULL = _TEXT_OR_NULL | {"readOnly": True}
 
 FIELDS: dict[str, dict[str, Any]] = {
-    "id": _SHOWN,
+    "id": _READ_ONLY_TEXT,
     "name": _TEXT_OR_NULL,
-    "owner": _SHOWN,
-    "visibility": _SHOWN | {"enum": ["public", "private"]},
-    "status": _SHOWN | {"enum": ["queued", "saving", "active"]},
+    "owner": _READ_ONLY_TEXT,
+    "visibility": _READ_ONLY_TEXT | {"enum": ["public", "private"]},
+    "status": _READ_ONLY_TEXT | {"enum": ["queued", "saving", "active"]},
     "protected": {"type": "boolean", "readOnly": True},
     "os_hidden": {"type": "boolean", "readOnly": True},
     "tags": {"type": "array", "items": _TEXT | {"maxLength": IMAGE_TAG_LENGTH}},
@@ -31,14 +31,14 @@ FIELDS: dict[str, dict[str, Any]] = {
     "virtual_size": _NUMBER_OR_NULL,
     "min_disk": _NUMBER,
     "min_ram": _NUMBER,
-    "checksum": _SHOWN_OR_NULL,
-    "os_hash_algo": _SHOWN_OR_NULL,
-    "os_hash_value": _SHOWN_OR_NULL,
-    "created_at": _SHOWN,
-    "updated_at": _SHOWN,
-    "self": _SHOWN,
-    "file": _SHOWN,
-    "schema": _SHOWN,
+    "checksum": _READ_ONLY_TEXT_OR_NULL,
+    "os_hash_algo": _READ_ONLY_TEXT_OR_NULL,
+    "os_hash_value": _READ_ONLY_TEXT_OR_NULL,
+    "created_at": _READ_ONLY_TEXT,
+    "updated_at": _READ_ONLY_TEXT,
+    "self": _READ_ONLY_TEXT,
+    "file": _READ_ONLY_TEXT,
+    "schema": _READ_ONLY_TEXT,
 }
 """The fields of every image; each property is one more field, which is a string."""
 
@@ -55,7 +55,7 @@ class ImageSchemas:
     """One method for an image, and one for a list of them."""
 
     def on_get_image(self, _: falcon.Request, resp: falcon.Response) -> None:
-        answer(resp, IMAGE)
+        send_json(resp, IMAGE)
 
     def on_get_images(self, _: falcon.Request, resp: falcon.Response) -> None:
-        answer(resp, IMAGES)
+        send_json(resp, IMAGES)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import falcon
 
 from api.http import call as calls
-from api.http.versions import answer
+from api.http.versions import send_json
 from api.lookup.server_lookup import Finder
 from objects import errors
 
@@ -17,11 +17,11 @@ class VolumeAttachments:
         self._finder = finder
 
     def on_get(self, req: falcon.Request, resp: falcon.Response, server_id: str) -> None:
-        self._finder.server(server_id, calls.of(req))  # raises errors.NotFound
-        answer(resp, {"volumeAttachments": []})
+        self._finder.get_server(server_id, calls.get_call(req))  # raises errors.NotFound
+        send_json(resp, {"volumeAttachments": []})
 
     def on_get_one(self, req: falcon.Request, resp: falcon.Response, server_id: str, volume_id: str) -> None:
-        server = self._finder.server(server_id, calls.of(req))
+        server = self._finder.get_server(server_id, calls.get_call(req))
         raise errors.NotFound(f"Instance {server.uuid} is not attached to volume {volume_id[:80]}")
 
 
@@ -32,10 +32,10 @@ class ServerPassword:
         self._finder = finder
 
     def on_get(self, req: falcon.Request, resp: falcon.Response, server_id: str) -> None:
-        self._finder.server(server_id, calls.of(req))  # raises errors.NotFound
-        answer(resp, {"password": ""})
+        self._finder.get_server(server_id, calls.get_call(req))  # raises errors.NotFound
+        send_json(resp, {"password": ""})
 
     def on_delete(self, req: falcon.Request, resp: falcon.Response, server_id: str) -> None:
         """There is none to delete."""
-        self._finder.server(server_id, calls.of(req))
+        self._finder.get_server(server_id, calls.get_call(req))
         resp.status = 204

@@ -7,7 +7,7 @@ import falcon
 from api.http import call as calls
 from api.http import policies, schemas
 from api.http.call import Call
-from api.http.versions import answer
+from api.http.versions import send_json
 from api.lookup import security_groups
 from api.lookup.server_lookup import Finder
 from api.servers.actions import ServerAction
@@ -25,36 +25,38 @@ class ServerSecurityGroups:
         self._finder = finder
 
     def on_get(self, req: falcon.Request, resp: falcon.Response, server_id: str) -> None:
-        self._finder.server(server_id, calls.of(req))  # raises errors.NotFound
-        answer(resp, {"security_groups": []})
+        self._finder.get_server(server_id, calls.get_call(req))  # raises errors.NotFound
+        send_json(resp, {"security_groups": []})
 
-    def actions(self) -> tuple[ServerAction, ...]:
+    def server_actions(self) -> tuple[ServerAction, ...]:
         return (
-            ServerAction(name="addSecurityGroup", rule=policies.SECURITY_GROUP_ADD, versions=schemas.SECURITY_GROUP, run=self._add),
+            ServerAction(
+                name="addSecurityGroup", rule=policies.SECURITY_GROUP_ADD, versions=schemas.SECURITY_GROUP, run=self._add_group
+            ),
             ServerAction(
                 name="removeSecurityGroup",
                 rule=policies.SECURITY_GROUP_REMOVE,
                 versions=schemas.SECURITY_GROUP,
-                run=self._remove,
+                run=self._remove_group,
             ),
         )
 
-    def _add(self, call: Call, server_id: str, value: dict[str, str], resp: falcon.Response) -> None:
-        self._having(call, server_id, value["name"])
+    def _add_group(self, call: Call, server_id: str, value: dict[str, str], resp: falcon.Response) -> None:
+        self._server_with_group(call, server_id, value["name"])
         resp.status = 202
 
-    def _remove(self, call: Call, server_id: str, value: dict[str, str], resp: falcon.Response) -> None:
-        server = self._having(call, server_id, value["name"])
+    def _remove_group(self, call: Call, server_id: str, value: dict[str, str], resp: falcon.Response) -> None:
+        server = self._server_with_group(call, server_id, value["name"])
         raise errors.Conflict(
             f"Security group {security_groups.DEFAULT} cannot be removed from server {server.uuid}: nothing here filters traffic, "
             "so everything that the group allows would stay allowed."
         )
 
-    def _having(self, call: Call, server_id: str, name: str) -> Server:
+    def _server_with_group(self, call: Call, server_id: str, name: str) -> Server:
         """The server, which has the group of this name or ID. Raises errors.NotFound."""
-        server = self._finder.server(server_id, call)
-        if not security_groups.names(server.project_id, name):
+        server = self._finder.get_server(server_id, call)
+        if not security_groups.is_group_name(server.project_id, name):
             raise errors.NotFound(f"Security group {name[:80]} not found.")
-        if not self._finder.ports(server):
+        if not self._finder.list_ports(server):
             raise errors.NotFound(f"Server {server.uuid} has no network interface that could have a security group.")
         return server

@@ -162,7 +162,7 @@ def parse(document: dict[str, Any], max_count: int) -> BootRequest:
     Raises errors.Invalid, naming the field.
     """
     try:
-        body = typed.convert(document, CreateBody)
+        body = typed.convert_data(document, CreateBody)
     except msgspec.ValidationError as error:
         raise errors.Invalid(f"The body is not valid: {error}") from error
     server = body.server
@@ -272,7 +272,7 @@ def _image_id(server: ServerBody) -> str:
 
 def secrets_of_rebuild(value: dict[str, Any]) -> BootSecrets:
     """The same of the value of a ``rebuild``, which was validated by its schema before."""
-    files = typed.convert(value.get("personality", []), tuple[InjectedFile, ...])
+    files = typed.convert_data(value.get("personality", []), tuple[InjectedFile, ...])
     return BootSecrets(user_data=value.get("user_data") or None, admin_pass=value.get("adminPass"), files=files)
 
 

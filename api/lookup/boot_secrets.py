@@ -38,37 +38,37 @@ class BootSecretsPolicy:
         """The secrets for the guests. A password is generated if none was given and the answer can return it. Raises
         errors.Invalid if secrets are given and there is no master key.
         """
-        return self._completed(boot.secrets, "server", told=not boot.wants_reservation)
+        return self._complete_secrets(boot.secrets, "server", generate=not boot.wants_reservation)
 
     def given_again(self, value: dict[str, Any]) -> BootSecrets:
         """The same for the guest of a server that is rebuilt. ``value``: that of the action."""
-        return self._completed(secrets_of_rebuild(value), "rebuild")
+        return self._complete_secrets(secrets_of_rebuild(value), "rebuild")
 
-    def password(self, given: str | None, of: str, *, made: bool) -> BootSecrets:
-        """The password of an action. ``made``: one is generated if none is given, under the same conditions as at boot."""
-        return self._completed(BootSecrets(admin_pass=given), of, told=made)
+    def action_password(self, password: str | None, of: str, *, generate: bool) -> BootSecrets:
+        """The password of an action. ``generate``: one is generated if none is given, under the same conditions as at boot."""
+        return self._complete_secrets(BootSecrets(admin_pass=password), of, generate=generate)
 
-    def _completed(self, asked: BootSecrets, of: str, *, told: bool = True) -> BootSecrets:
-        """``of``: what of the body has them. ``told``: the answer can return a password."""
-        if not self._vault.sealing:
-            if asked:
-                field = "user_data" if asked.user_data is not None else "personality" if asked.files else "adminPass"
+    def _complete_secrets(self, boot_secrets: BootSecrets, of: str, *, generate: bool = True) -> BootSecrets:
+        """``of``: what of the body has them. ``generate``: the answer can return a password."""
+        if not self._vault.can_seal:
+            if boot_secrets:
+                field = "user_data" if boot_secrets.user_data is not None else "personality" if boot_secrets.files else "adminPass"
                 raise errors.Invalid(
                     f"{of}.{field}: is refused, because this service could only store it unencrypted: "
                     f"its operator has to configure {OPTION}"
                 )
-            return asked
-        if asked.admin_pass is None and told and self._settings.enable_instance_password:
-            return msgspec.structs.replace(asked, admin_pass=new_password())
-        return asked
+            return boot_secrets
+        if boot_secrets.admin_pass is None and generate and self._settings.enable_instance_password:
+            return msgspec.structs.replace(boot_secrets, admin_pass=new_password())
+        return boot_secrets
 
-    def seal(self, batch_id: str, given: BootSecrets) -> str | None:
+    def seal_secrets(self, batch_id: str, boot_secrets: BootSecrets) -> str | None:
         """The sealed secrets for the API database; None if there are none. ``batch_id``: or the UUID of an operation."""
-        return self._vault.seal(API, batch_id, given) if given else None
+        return self._vault.seal_secrets(API, batch_id, boot_secrets) if boot_secrets else None
 
-    def answered(self, given: BootSecrets) -> str | None:
+    def returned_password(self, boot_secrets: BootSecrets) -> str | None:
         """The password to return in the answer, if any."""
-        return given.admin_pass if self._settings.enable_instance_password else None
+        return boot_secrets.admin_pass if self._settings.enable_instance_password else None
 
     def repeated_password(self, batch_id: str, sealed: str | None) -> str | None:
         """The password to return for a request that was accepted before, if it is still stored."""

@@ -45,48 +45,52 @@ class Catalog:
         self._networks = EpochCache(reader, (Epoch.NETWORKS,), _load_networks)
 
     @property
-    def epochs(self) -> dict[str, int]:
+    def cached_epochs(self) -> dict[str, int]:
         """Of what is cached: what the catalog answers later is as new as these, or newer."""
-        return {**self._offer.epochs, **self._groups.epochs, **self._networks.epochs}
+        return {**self._offer.loaded_epochs, **self._groups.loaded_epochs, **self._networks.loaded_epochs}
 
     def epochs_in_force(self, call: Call) -> Mapping[str, int]:
         """All epochs, as of the request. Raises DatabaseUnavailable."""
         return self._reader.read(call.since)[0]
 
-    def flavors(self, call: Call, public: bool | None) -> list[Flavor]:
+    def list_flavors(self, call: Call, public: bool | None) -> list[Flavor]:
         """The flavors that the caller may see. ``public``: the public ones and those that the caller's project was
         given access to; False: those that are not public; None: all.
         """
-        offer = self._offer.refresh(call.since)
-        found = [flavor for flavor in offer.flavors.values() if _visible(flavor, offer, call)]
+        offer = self._offer.refresh_value(call.since)
+        visible = [flavor for flavor in offer.flavors.values() if _is_visible(flavor, offer, call)]
         if public:
-            return [flavor for flavor in found if flavor.is_public or _was_given(flavor, offer, call)]
-        return [flavor for flavor in found if public is None or not flavor.is_public]
+            return [flavor for flavor in visible if flavor.is_public or _was_given(flavor, offer, call)]
+        return [flavor for flavor in visible if public is None or not flavor.is_public]
 
-    def flavor(self, flavor_id: str, call: Call) -> Flavor | None:
+    def find_flavor(self, flavor_id: str, call: Call) -> Flavor | None:
         """By ID, else by name, because people use flavor names."""
-        offer = self._offer.refresh(call.since)
-        found = _find_flavor(offer, flavor_id)
-        return found if found is not None and _visible(found, offer, call) else None
+        offer = self._offer.refresh_value(call.since)
+        flavor = _find_flavor(offer, flavor_id)
+        return flavor if flavor is not None and _is_visible(flavor, offer, call) else None
 
     def has_zone(self, name: str, call: Call) -> bool:
-        return name in self._offer.refresh(call.since).zones
+        return name in self._offer.refresh_value(call.since).zones
 
     def has_rack(self, name: str, call: Call) -> bool:
-        return name in self._offer.refresh(call.since).racks
+        return name in self._offer.refresh_value(call.since).racks
 
-    def group(self, reference: str, call: Call) -> ServerGroup | None:
+    def find_group(self, reference: str, call: Call) -> ServerGroup | None:
         """A group of the caller's project by uuid: several may have one name. An administrator may name any group."""
-        return _find_group(self._groups.refresh(call.since), reference, call)
+        return _find_group(self._groups.refresh_value(call.since), reference, call)
 
-    def networks(self, call: Call, project_id: str | None = None) -> dict[str, Network]:
+    def networks_by_uuid(self, call: Call, project_id: str | None = None) -> dict[str, Network]:
         """The networks that the project may use, by uuid. ``project_id`` None: the caller's."""
         project_id = call.context.project_id if project_id is None else project_id
-        return {uuid: network for uuid, network in self._networks.refresh(call.since).items() if network.serves(project_id)}
+        return {
+            uuid: network
+            for uuid, network in self._networks.refresh_value(call.since).items()
+            if network.serves_project(project_id)
+        }
 
-    def network(self, uuid: str, call: Call) -> Network | None:
+    def find_network(self, uuid: str, call: Call) -> Network | None:
         """This network, whoever may use it."""
-        return self._networks.refresh(call.since).get(uuid)
+        return self._networks.refresh_value(call.since).get(uuid)
 
 
 def _load_offer(tx: ApiTransaction) -> Offer:
@@ -97,8 +101,8 @@ def _load_offer(tx: ApiTransaction) -> Offer:
         flavors={f.flavor_id: f for f in ordered},
         flavors_by_name={f.name: f for f in ordered},
         access=flavors.projects_of_all(tx),
-        zones=frozenset(each.availability_zone for each in known if each.availability_zone),
-        racks=frozenset(each.rack for each in known if each.rack is not None),
+        zones=frozenset(aggregate.availability_zone for aggregate in known if aggregate.availability_zone),
+        racks=frozenset(aggregate.rack_name for aggregate in known if aggregate.rack_name is not None),
     )
 
 
@@ -114,8 +118,8 @@ def _find_flavor(offer: Offer, reference: str) -> Flavor | None:
     return offer.flavors.get(reference) or offer.flavors_by_name.get(reference)
 
 
-def _visible(flavor: Flavor, offer: Offer, call: Call) -> bool:
-    return flavor.is_public or call.may(policies.PRIVATE_FLAVORS) or _was_given(flavor, offer, call)
+def _is_visible(flavor: Flavor, offer: Offer, call: Call) -> bool:
+    return flavor.is_public or call.is_allowed(policies.PRIVATE_FLAVORS) or _was_given(flavor, offer, call)
 
 
 def _was_given(flavor: Flavor, offer: Offer, call: Call) -> bool:

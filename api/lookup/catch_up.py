@@ -29,7 +29,7 @@ class CatchUp:
         self._timeout = timeout
         self._complaints = RateLimitedLog(LOG)
 
-    def built(self, server: Server) -> None:
+    def apply_build(self, server: Server) -> None:
         """If the server is building here and ACTIVE in its cell, apply its row as a reader of the feed would.
 
         Does nothing if the cell does not answer or its row cannot be applied: the guards then refuse the action.
@@ -38,11 +38,11 @@ class CatchUp:
             return
         try:
             cell = self._registry.get(server.cell_uuid or "")
-            now = self._ledger.database.now()
-            read = cell.within(self._timeout).read(rebuild.of, [server.body_uuid], now)
-            told = [feed_check.checked(event)[0] for event in read.events]
-            if not any(event.kind is EventKind.ACTIVE for event in told):
+            now = self._ledger.database.current_time()
+            read = cell.with_timeout(self._timeout).read(rebuild.snapshot_of, [server.body_uuid], now)
+            events = [feed_check.checked_event(event)[0] for event in read.events]
+            if not any(event.kind is EventKind.ACTIVE for event in events):
                 return
-            apply_rows(self._ledger, cell, told)
+            apply_rows(self._ledger, cell, events)
         except (errors.CellUnavailable, errors.NotFound, errors.Invalid) as error:
             self._complaints(str(error), logging.WARNING, "instance %s: its cell is not heard: %s", server.uuid, error)

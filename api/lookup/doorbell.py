@@ -20,7 +20,7 @@ RINGS_PER_MESSAGE = 50
 """Maximum number of rings in one message."""
 
 
-class Bell(Protocol):
+class WakeupTarget(Protocol):
     """The interface of ``rpc.super_conductor.SuperConductorClient`` that sends the messages."""
 
     def schedule_and_build_instances(self, context: RequestContext, batch_id: str) -> None: ...
@@ -32,7 +32,7 @@ class Bell(Protocol):
     def operate(self, context: RequestContext, uuids: Sequence[str]) -> None: ...
 
 
-class Ring(NamedTuple):
+class WakeupCall(NamedTuple):
     """A notification of a waiting batch, or of bodies to be deleted, or of an operation."""
 
     context: RequestContext
@@ -41,45 +41,45 @@ class Ring(NamedTuple):
     operation: str = ""
 
 
-class Doorbell:
+class WakeupSender:
     """Sends notifications from a separate thread, which starts with the first one (so after a server has forked).
 
     The work is already committed. If a request sent the notification itself, a hanging broker would delay every request. Concurrent
     batches share a message: the first is sent at once, those of the next ``RING_INTERVAL_S`` seconds together.
     """
 
-    def __init__(self, bell: Bell) -> None:
+    def __init__(self, bell: WakeupTarget) -> None:
         self._bell = bell
-        self._rings: RoundBatcher[Ring] = RoundBatcher(
-            "doorbell", self._ring, pace=RING_INTERVAL_S, limit=RINGS_PER_MESSAGE, most=QUEUED_RINGS_LIMIT
+        self._rings: RoundBatcher[WakeupCall] = RoundBatcher(
+            "doorbell", self._send_rings, pace=RING_INTERVAL_S, limit=RINGS_PER_MESSAGE, most=QUEUED_RINGS_LIMIT
         )
 
-    def accepted(self, context: RequestContext, batch_id: str) -> None:
+    def ring_for_batch(self, context: RequestContext, batch_id: str) -> None:
         """This batch waits in the queue."""
-        self._rings.add([Ring(context, batch_id=batch_id)])
+        self._rings.add_items([WakeupCall(context, batch_id=batch_id)])
 
-    def deleted(self, context: RequestContext, uuids: Sequence[str]) -> None:
+    def ring_for_deleted(self, context: RequestContext, uuids: Sequence[str]) -> None:
         """These bodies must be deleted, and their cells do not know yet."""
-        self._rings.add([Ring(context, deleted=uuids)])
+        self._rings.add_items([WakeupCall(context, deleted=uuids)])
 
-    def operation(self, context: RequestContext, uuid: str) -> None:
+    def ring_for_operation(self, context: RequestContext, uuid: str) -> None:
         """This operation was accepted, or its user decided about it."""
-        self._rings.add([Ring(context, operation=uuid)])
+        self._rings.add_items([WakeupCall(context, operation=uuid)])
 
-    def _ring(self, rings: Sequence[Ring]) -> None:
+    def _send_rings(self, rings: Sequence[WakeupCall]) -> None:
         batches = [ring for ring in rings if ring.batch_id]
         if len(batches) == 1:
-            self._safely(lambda: self._bell.schedule_and_build_instances(batches[0].context, batches[0].batch_id))
+            self._ring_safely(lambda: self._bell.schedule_and_build_instances(batches[0].context, batches[0].batch_id))
         elif batches:
             ids = [ring.batch_id for ring in batches]
-            self._safely(lambda: self._bell.schedule_and_build_batches(batches[0].context, ids))
+            self._ring_safely(lambda: self._bell.schedule_and_build_batches(batches[0].context, ids))
         for ring in rings:
             if ring.deleted:
-                self._safely(partial(self._bell.delete_instances, ring.context, list(ring.deleted)))
-        if wanted := [ring for ring in rings if ring.operation]:
-            self._safely(partial(self._bell.operate, wanted[0].context, [ring.operation for ring in wanted]))
+                self._ring_safely(partial(self._bell.delete_instances, ring.context, list(ring.deleted)))
+        if operations := [ring for ring in rings if ring.operation]:
+            self._ring_safely(partial(self._bell.operate, operations[0].context, [ring.operation for ring in operations]))
 
-    def _safely(self, ring: Callable[[], None]) -> None:
+    def _ring_safely(self, ring: Callable[[], None]) -> None:
         try:
             ring()
         except Exception:

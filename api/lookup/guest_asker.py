@@ -9,7 +9,7 @@ from typing import Protocol, TypeVar
 from api.http import policies
 from api.http.call import Call
 from api.http.validation import is_uuid
-from api.lookup.server_lookup import missing
+from api.lookup.server_lookup import server_not_found
 from api.opts import ApiSettings
 from cells.bulkhead import Bulkhead, BulkheadSettings
 from db.api.servers import mappings
@@ -46,33 +46,33 @@ class GuestAsker:
         patience = BulkheadSettings(timeout=settings.cell_timeout)
         self._conductors = Bulkhead("the API level", "bus", patience, inline=inline, silent=(Timeout, Unreachable))
 
-    def find(self, call: Call, server_id: str) -> Server:
+    def find_server(self, call: Call, server_id: str) -> Server:
         """A server of the caller's. Raises errors.NotFound."""
-        server = self._database.read(mappings.get, server_id, call.scope) if is_uuid(server_id) else None
+        server = self._database.read(mappings.get, server_id, call.project_scope) if is_uuid(server_id) else None
         if server is None or server.deleted:
-            raise missing(server_id)
+            raise server_not_found(server_id)
         return server
 
     def console_output(self, call: Call, uuid: str, lines: int | None) -> str:
         """The end of the console output. Raises errors.Conflict, errors.NotOffered."""
         ask = partial(self._source.console_output, call.context, uuid, lines, self._timeout)
-        return self._ask(call, uuid, ask, "console", "be read")
+        return self._ask_agent(call, uuid, ask, "console", "be read")
 
     def open_console(self, call: Call, uuid: str, kind: ConsoleKind, path_digest: str, lifetime: float) -> ConsolePlace:
         """Have the server's host connect whoever shows the access path with this digest. Raises what ``console_output`` does."""
         ask = partial(self._source.open_console, call.context, uuid, kind, path_digest, lifetime, self._timeout)
-        return self._ask(call, uuid, ask, "console", "be opened")
+        return self._ask_agent(call, uuid, ask, "console", "be opened")
 
-    def diagnostics(self, call: Call, uuid: str) -> Diagnostics:
+    def get_diagnostics(self, call: Call, uuid: str) -> Diagnostics:
         """What the hypervisor knows of the guest. Raises what ``console_output`` does."""
         ask = partial(self._source.diagnostics, call.context, uuid, self._timeout)
-        return self._ask(call, uuid, ask, "diagnostics", "be read")
+        return self._ask_agent(call, uuid, ask, "diagnostics", "be read")
 
-    def _ask(self, call: Call, uuid: str, ask: Callable[[], T], what: str, done: str) -> T:
+    def _ask_agent(self, call: Call, uuid: str, ask: Callable[[], T], subject: str, done: str) -> T:
         try:
             return self._conductors.run(ask)
         except (errors.Conflict, errors.Unsupported, RemoteFault) as refusal:
-            if call.may(policies.ATTRIBUTES):
+            if call.is_allowed(policies.ATTRIBUTES):
                 raise errors.Conflict(str(refusal)) from refusal
             reason = "it has no guest on a host, or its host does not answer"
-            raise errors.Conflict(f"The {what} of instance {uuid} cannot {done} now: {reason}.") from refusal
+            raise errors.Conflict(f"The {subject} of instance {uuid} cannot {done} now: {reason}.") from refusal

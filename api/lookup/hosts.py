@@ -56,44 +56,44 @@ class HostWatch:
         """
         if host is None:
             return ""
-        self._look()
+        self._refresh_views()
         return self._statuses.get(host, "UNKNOWN")
 
-    def views(self) -> tuple[CellView, ...]:
+    def list_views(self) -> tuple[CellView, ...]:
         """Every cell except cell0."""
-        self._look()
+        self._refresh_views()
         return self._views
 
-    def forget(self) -> None:
+    def invalidate_views(self) -> None:
         """An agent's record was changed: the next caller asks the cells."""
         self._changed_at = time.monotonic()
 
-    def tally(self, view: CellView) -> dict[str, int]:
+    def count_by_status(self, view: CellView) -> dict[str, int]:
         """The number of hosts of a cell by status."""
-        return dict(Counter(self.judge(agent) for agent in view.agents.values()))
+        return dict(Counter(self.agent_status(agent) for agent in view.agents.values()))
 
     def in_two_cells(self) -> dict[str, tuple[str, ...]]:
         """Hosts that have running agents in several cells, with the uuids of these cells."""
         return in_two_cells(
             (host, view.cell_uuid)
-            for view in self.views()
+            for view in self.list_views()
             for host, agent in view.agents.items()
-            if self.judge(agent) in ("UP", "MAINTENANCE")
+            if self.agent_status(agent) in ("UP", "MAINTENANCE")
         )
 
-    def elsewhere(self) -> dict[str, tuple[str, str]]:
+    def misplaced_hosts(self) -> dict[str, tuple[str, str]]:
         """Hosts whose agent runs in one cell but that belong to another: the uuids of both, in this order."""
         up = [
             (host, view.cell_uuid)
-            for view in self.views()
+            for view in self.list_views()
             for host, agent in view.agents.items()
-            if self.judge(agent) in ("UP", "MAINTENANCE")
+            if self.agent_status(agent) in ("UP", "MAINTENANCE")
         ]
         twins = in_two_cells(up)
         homes = {host: self._registry.home_of(host) for host, _ in up}
         return {host: (cell, home) for host, cell in up if host not in twins and (home := homes[host]) not in (None, cell) and home}
 
-    def _look(self) -> None:
+    def _refresh_views(self) -> None:
         age = time.monotonic() - self._asked_at
         is_outdated = self._asked_at < self._changed_at
         if age < CACHE_LIFETIME_S and not is_outdated:
@@ -104,25 +104,25 @@ class HostWatch:
             return
         with self._asking:
             if time.monotonic() - self._asked_at >= CACHE_LIFETIME_S or self._asked_at < self._changed_at:
-                self._ask()
+                self._ask_cells()
 
     def _ask_and_release(self) -> None:
         try:
-            self._ask()
+            self._ask_cells()
         finally:
             self._asking.release()
 
-    def _ask(self) -> None:
+    def _ask_cells(self) -> None:
         began = time.monotonic()
         views = []
-        for answer in fan_out_within(self._patience, self._registry.cells(), services.list_seen, AGENT_BINARY):
+        for answer in fan_out_within(self._patience, self._registry.list_cells(), services.list_seen, AGENT_BINARY):
             if isinstance(answer, Answered):
                 agents = {seen.service.host: seen for seen in answer.value}
                 views.append(CellView(cell_uuid=answer.cell.uuid, agents=agents))
             else:
                 views.append(CellView(cell_uuid=answer.cell.uuid, silent=answer.reason))
         self._statuses = {
-            host: self.judge(agent)
+            host: self.agent_status(agent)
             for view in views
             for host, agent in view.agents.items()
             if self._registry.home_of(host) in (None, view.cell_uuid)  # ignore what a cell reports about another cell's host
@@ -134,7 +134,7 @@ class HostWatch:
         """Whether nothing can be asked of the host: it is called dead, or silent. One that only restarts its agent is not down."""
         return agent.service.forced_down or agent.age > self._down_time
 
-    def judge(self, agent: SeenService) -> str:
+    def agent_status(self, agent: SeenService) -> str:
         """The status at the time when the cell was asked."""
         if agent.service.forced_down or agent.service.stopping:
             return "DOWN"

@@ -47,18 +47,20 @@ class ImageNeeds:
     def at_boot(self, call: Call, image_id: str, flavor: Flavor) -> Image:
         """The image of a new server. Raises errors.Forbidden where policy does not let the caller go without a root disk."""
         field = "server.imageRef"
-        image = self.known(image_id, call.context.project_id, field)
+        image = self.describe_image(image_id, call.context.project_id, field)
         _refuse_if_too_large(image, flavor, field)
         _refuse_zero_disk(call, flavor, field)
-        asked = image.properties.get(numa.IMAGE_KEY)
-        if asked is not None and not numa.asked(flavor.extra_specs, image.properties, flavor.takes.vcpus, flavor.takes.memory_mb):
-            raise errors.Invalid(f"{field}: the image asks for {asked[:40]} NUMA nodes, and the flavor cannot be divided so")
+        numa_nodes = image.properties.get(numa.IMAGE_KEY)
+        if numa_nodes is not None and not numa.requested_nodes(
+            flavor.extra_specs, image.properties, flavor.taken_amounts.vcpus, flavor.taken_amounts.memory_mb
+        ):
+            raise errors.Invalid(f"{field}: the image asks for {numa_nodes[:40]} NUMA nodes, and the flavor cannot be divided so")
         return image
 
     def at_rebuild(self, call: Call, image_id: str, project_id: str, spec: RequestSpec) -> Image:
         """The new image of a server of this project and spec, whose claim stays as it is. Raises what ``at_boot`` does."""
         field = "rebuild.imageRef"
-        image = self.known(image_id, project_id, field)
+        image = self.describe_image(image_id, project_id, field)
         _refuse_if_too_large(image, spec.flavor, field)
         _refuse_zero_disk(call, spec.flavor, field)
         _refuse_if_larger_than_claimed(image, spec, field)
@@ -71,7 +73,7 @@ class ImageNeeds:
         Raises errors.Forbidden for one of unknown size where ``at_boot`` does.
         """
         field = "rescue.rescue_image_ref"
-        image = self.known(image_id, project_id, field)
+        image = self.describe_image(image_id, project_id, field)
         _refuse_if_too_large(image, spec.flavor, field)
         if not image.disk_gb and (spec.image is None or spec.image.id != image.id):
             _refuse_zero_disk(call, spec.flavor, field)
@@ -79,18 +81,18 @@ class ImageNeeds:
         _refuse_other_nodes(image, spec, field)
         return image
 
-    def known(self, image_id: str, project_id: str, field: str) -> Image:
+    def describe_image(self, image_id: str, project_id: str, field: str) -> Image:
         """The image with what is known of it, for a server of this project."""
-        row = self._find(image_id)
+        row = self._find_row(image_id)
         if row is not None and row.project_id not in ("", project_id):
             raise errors.Invalid(f"{field}: image {image_id} could not be found")
         if row is not None and row.details is not None and row.virtual_size is not None:
             details, virtual_size = row.details, row.virtual_size
         else:
-            record = self._record(image_id, project_id, field)
+            record = self._find_record(image_id, project_id, field)
             if record is None:
                 return Image(id=image_id, hash_value=row.hash_value if row is not None else "")
-            details, virtual_size = record.details, record.virtual_size or 0
+            details, virtual_size = record.image_details, record.virtual_size or 0
         if sum(len(name) + len(value) for name, value in details.properties.items()) > PROPERTIES_LIMIT:
             raise errors.Invalid(f"{field}: the properties of image {image_id} have more than {PROPERTIES_LIMIT} characters")
         try:
@@ -106,7 +108,7 @@ class ImageNeeds:
             hash_value=row.hash_value if row is not None else "",
         )
 
-    def _find(self, image_id: str) -> StoredImage | None:
+    def _find_row(self, image_id: str) -> StoredImage | None:
         """The row of the image; None: the API database does not know it. That of a project may change at any time."""
         now = time.monotonic()
         row, until = self._rows.get(image_id, (None, 0.0))
@@ -118,17 +120,17 @@ class ImageNeeds:
                 self._rows[image_id] = row, now + (UNKNOWN_CACHE_S if row is None else KNOWN_CACHE_S)
         return row
 
-    def _record(self, image_id: str, project_id: str, field: str) -> ImageRecord | None:
+    def _find_record(self, image_id: str, project_id: str, field: str) -> ImageRecord | None:
         """What the store says of an image whose row is missing, or of an older release. None: the image is elsewhere."""
         if self._store is None:
             return None
         try:
-            record = self._store.about(image_id)
+            record = self._store.get_record(image_id)
         except errors.NotFound:
             record = None
         if record is not None and not record.owner:
             return record
-        if record is None and self._store.exists(image_id):
+        if record is None and self._store.has_snapshot(image_id):
             raise errors.Invalid(f"{field}: image {image_id} is the disk of a shelved server; unshelve that one")
         known = self._database.read(server_images.get, image_id, None)
         if known is None and record is None:
@@ -136,7 +138,7 @@ class ImageNeeds:
         if known is None or known.project_id != project_id:
             raise errors.Invalid(f"{field}: image {image_id} could not be found")
         if not known.complete:
-            raise errors.Invalid(f"{field}: image {image_id} is not active: its status is {known.stored.status}")
+            raise errors.Invalid(f"{field}: image {image_id} is not active: its status is {known.as_stored.status}")
         if record is None:
             raise errors.Invalid(f"{field}: image {image_id} could not be found in the image store")
         return record
@@ -149,7 +151,7 @@ def _refuse_if_too_large(image: Image, flavor: Flavor, field: str) -> None:
 
 def _refuse_zero_disk(call: Call, flavor: Flavor, field: str) -> None:
     """Raises errors.Forbidden. The disk is as large as the image says, which nobody here knows of an image of Glance."""
-    if not flavor.root_gb and not call.may(policies.ZERO_DISK):
+    if not flavor.root_gb and not call.is_allowed(policies.ZERO_DISK):
         raise errors.Forbidden(f"{field}: policy does not let you build from an image with a flavor whose root disk is 0 GiB")
 
 

@@ -25,7 +25,7 @@ from images.store import NOT_CONFIGURED, FolderStore
 from objects import errors
 from objects.base import Object
 from objects.stored_image import ImageDetails, StoredImage
-from objects.utc import utc
+from objects.utc import to_utc
 
 OWNER = "superconductor"
 """Owner of the operator's images. Client libraries fail at an image without one."""
@@ -67,7 +67,7 @@ class ProjectImages:
         self._database = database
 
     @property
-    def store(self) -> FolderStore:
+    def image_store(self) -> FolderStore:
         """Raises errors.NotFound if none is configured."""
         return self._require_store()
 
@@ -81,78 +81,78 @@ class ProjectImages:
         self._require_store()
         after = None
         if page.marker is not None:
-            marker = self._visible(call, page.marker)
+            marker = self._find_visible(call, page.marker)
             if marker is None:
                 raise errors.Invalid(f"marker: image {page.marker[:80]!r} could not be found")
             after = place_of(marker, listing.order)
-        compare = partial(_compare, listing.order)
-        others = [image for image in self._others(call) if after is None or compare(place_of(image, listing.order), after) > 0]
+        compare = partial(_compare_places, listing.order)
+        others = [image for image in self._list_others(call) if after is None or compare(place_of(image, listing.order), after) > 0]
 
         def sort_key(image: StoredImage) -> Any:
             return cmp_to_key(compare)(place_of(image, listing.order))
 
-        in_order = heapq.merge(self._stored(call, listing, page, after), sorted(others, key=sort_key), key=sort_key)
-        documents = list(islice(filter(listing.is_listed, map(document, in_order)), page.limit + 1))
+        in_order = heapq.merge(self._list_complete(call, listing, page, after), sorted(others, key=sort_key), key=sort_key)
+        documents = list(islice(filter(listing.is_listed, map(image_document, in_order)), page.limit + 1))
         return documents[: page.limit], len(documents) > page.limit
 
     def get_image(self, call: Call, image_id: str) -> Document:
         """Raises errors.NotFound, also for an image of another project."""
         self._require_store()
-        image = self._visible(call, image_id)
+        image = self._find_visible(call, image_id)
         if image is None:
-            raise missing(image_id)
-        return document(image)
+            raise image_not_found(image_id)
+        return image_document(image)
 
     def get_row(self, call: Call, image_id: str) -> ServerImage | None:
         """The row of an image of a project; None: it has none that the caller sees."""
-        return self._database.read(server_images.get, image_id, call.scope) if is_uuid(image_id) else None
+        return self._database.read(server_images.get, image_id, call.project_scope) if is_uuid(image_id) else None
 
     def delete(self, call: Call, image_id: str) -> None:
         """Raises errors.NotFound, and errors.Forbidden for an image of the operator, or one that a shelved server needs."""
-        now = self._database.now()
-        if not is_uuid(image_id) or not self._database.write(server_images.delete, image_id, call.scope, now):
-            raise self._refusal(call, image_id, "Images of the operator are deleted with 'superconductor image delete'.")
+        now = self._database.current_time()
+        if not is_uuid(image_id) or not self._database.write(server_images.delete, image_id, call.project_scope, now):
+            raise self._refusal_error(call, image_id, "Images of the operator are deleted with 'superconductor image delete'.")
 
     def change_image(self, call: Call, image_id: str, **fields: Any) -> Document:
-        """Replace the ``fields`` that ``db.api.servers.images.change`` takes.
+        """Replace the ``fields`` that ``db.api.servers.images.change_image`` takes.
 
         Raises errors.NotFound, errors.Conflict for an incomplete image, errors.Forbidden for one of the operator, and
         errors.Invalid for the name of a field that every image has.
         """
-        if taken := sorted(SHOWN & fields.get("properties", {}).keys()):
+        if taken := sorted(IMAGE_FIELDS & fields.get("properties", {}).keys()):
             raise errors.Invalid(f"{taken[0]}: every image has this field, which cannot be changed")
         self._check_changeable(call, image_id)
-        return self._keep(self._database.write(images.change, image_id, self._database.now(), **fields))
+        return self._record_change(self._database.write(images.change_image, image_id, self._database.current_time(), **fields))
 
     def add_tag(self, call: Call, image_id: str, name: str) -> None:
         """Give an image a tag. Raises what ``change_image`` does, and errors.OverQuota for too many."""
         self._check_changeable(call, image_id)
-        self._keep(self._database.write(images.add_tag, image_id, name, self._database.now()))
+        self._record_change(self._database.write(images.add_tag, image_id, name, self._database.current_time()))
 
     def remove_tag(self, call: Call, image_id: str, name: str) -> None:
         """Raises what ``change_image`` does, and errors.NotFound for a tag that the image does not have."""
         self._check_changeable(call, image_id)
-        self._keep(self._database.write(images.remove_tag, image_id, name, self._database.now()))
+        self._record_change(self._database.write(images.remove_tag, image_id, name, self._database.current_time()))
 
-    def _visible(self, call: Call, image_id: str) -> StoredImage | None:
+    def _find_visible(self, call: Call, image_id: str) -> StoredImage | None:
         """An image that the caller sees."""
         if not is_uuid(image_id):
             return None
         image = self._database.read(images.get, image_id)
         if image is not None:
-            return self._detailed(image) if call.scope is None or image.project_id in ("", call.scope) else None
+            return self._with_details(image) if call.project_scope is None or image.project_id in ("", call.project_scope) else None
         row = self.get_row(call, image_id)
         if row is not None:
-            return None if row.complete else row.stored
-        shelved = self._shelved(call, image_id)
+            return None if row.complete else row.as_stored
+        shelved = self._find_shelved(call, image_id)
         return None if shelved is None else self._of_shelved(shelved)
 
-    def _stored(self, call: Call, listing: ImageListing, page: Page, after: Place | None) -> Iterator[StoredImage]:
+    def _list_complete(self, call: Call, listing: ImageListing, page: Page, after: Place | None) -> Iterator[StoredImage]:
         """The complete images after this place, in order."""
         limit = page.limit + 1
         while True:
             query = ImageQuery(
-                project_id=call.scope,
+                project_id=call.project_scope,
                 order=listing.order,
                 limit=limit,
                 names=listing.names,
@@ -161,22 +161,22 @@ class ProjectImages:
                 after=after,
             )
             part = self._database.read(images.list_part, query)
-            yield from map(self._detailed, part.images)
+            yield from map(self._with_details, part.images)
             if part.after is None:
                 return
             after, limit = part.after, max(limit, ROWS_READ_AT_LEAST)
 
-    def _others(self, call: Call) -> list[StoredImage]:
+    def _list_others(self, call: Call) -> list[StoredImage]:
         """The incomplete images, and those of shelved servers. Their number is limited by quotas of the project."""
-        incomplete = [image.stored for image in self._database.read(server_images.list_incomplete, call.scope)]
-        return incomplete + [self._of_shelved(each) for each in self._database.read(snapshots.list_all, call.scope)]
+        incomplete = [image.as_stored for image in self._database.read(server_images.list_incomplete, call.project_scope)]
+        return incomplete + [self._of_shelved(snapshot) for snapshot in self._database.read(snapshots.list_all, call.project_scope)]
 
-    def _detailed(self, image: StoredImage) -> StoredImage:
+    def _with_details(self, image: StoredImage) -> StoredImage:
         """What a super conductor or an agent of an older release has not told, from the record in the store."""
         if image.details is not None and image.size:
             return image
         try:
-            record = self.store.about(image.image_id).stored(image.project_id)
+            record = self.image_store.get_record(image.image_id).to_stored(image.project_id)
         except (errors.NotFound, errors.ServiceUnavailable):
             return image
         if image.details is None:
@@ -188,17 +188,17 @@ class ProjectImages:
     def _check_changeable(self, call: Call, image_id: str) -> None:
         known = self.get_row(call, image_id)
         if known is None:
-            raise self._refusal(call, image_id, "Images of the operator cannot be changed here.")
+            raise self._refusal_error(call, image_id, "Images of the operator cannot be changed here.")
         if not known.complete:
             raise errors.Conflict(f"Image {image_id} is not active yet.")
 
-    def _keep(self, changed: StoredImage) -> Document:
+    def _record_change(self, changed: StoredImage) -> Document:
         """Have the record in the store say the same, which operators and processes of an older release read."""
-        self.store.change(changed.image_id, changed.name, changed.details or ImageDetails())
-        return document(changed)
+        self.image_store.change_record(changed.image_id, changed.name, changed.details or ImageDetails())
+        return image_document(changed)
 
-    def _shelved(self, call: Call, image_id: str) -> ShelvedSnapshot | None:
-        return self._database.read(snapshots.get, image_id, call.scope) if is_uuid(image_id) else None
+    def _find_shelved(self, call: Call, image_id: str) -> ShelvedSnapshot | None:
+        return self._database.read(snapshots.get, image_id, call.project_scope) if is_uuid(image_id) else None
 
     def _of_shelved(self, snapshot: ShelvedSnapshot) -> StoredImage:
         """Its format is that of its host, and nothing but an unshelve reads it."""
@@ -213,33 +213,33 @@ class ProjectImages:
             image_id=snapshot.image_id,
             project_id=snapshot.project_id,
             name=f"{snapshot.server_name}-shelved",
-            size=self.store.size_of_snapshot(snapshot.image_id) or 0,
+            size=self.image_store.size_of_snapshot(snapshot.image_id) or 0,
             created_at=snapshot.created_at,
             details=ImageDetails(min_disk=snapshot.min_disk, properties=properties),
             protected=True,
         )
 
-    def _refusal(self, call: Call, image_id: str, of_the_operator: str) -> errors.Forbidden | errors.NotFound:
+    def _refusal_error(self, call: Call, image_id: str, of_the_operator: str) -> errors.Forbidden | errors.NotFound:
         """For an image that is none of the caller's project, or that of a shelved server."""
-        if (shelved := self._shelved(call, image_id)) is not None:
-            which = f"Image {image_id} is the disk of the shelved server {shelved.server_uuid}"
-            return errors.Forbidden(f"{which}: it goes when that is unshelved or deleted, and cannot be changed.")
-        return missing(image_id) if self._visible(call, image_id) is None else errors.Forbidden(of_the_operator)
+        if (shelved := self._find_shelved(call, image_id)) is not None:
+            subject = f"Image {image_id} is the disk of the shelved server {shelved.server_uuid}"
+            return errors.Forbidden(f"{subject}: it goes when that is unshelved or deleted, and cannot be changed.")
+        return image_not_found(image_id) if self._find_visible(call, image_id) is None else errors.Forbidden(of_the_operator)
 
 
-def _compare(order: Sequence[SortKey], one: Place, other: Place) -> int:
+def _compare_places(order: Sequence[SortKey], one: Place, other: Place) -> int:
     pairs: Iterable[tuple[SortKey, Any, Any]] = zip(order, one, other, strict=True)
-    for (_, desc), mine, theirs in pairs:
-        if mine != theirs:
-            return -1 if (mine < theirs) != desc else 1
+    for (_, desc), value, other_value in pairs:
+        if value != other_value:
+            return -1 if (value < other_value) != desc else 1
     return 0
 
 
-def missing(image_id: str) -> errors.NotFound:
+def image_not_found(image_id: str) -> errors.NotFound:
     return errors.NotFound(f"Image {image_id[:80]} is not in the image store.")
 
 
-def document(image: StoredImage) -> Document:
+def image_document(image: StoredImage) -> Document:
     details = image.details or ImageDetails()
     return details.properties | {
         "id": image.image_id,
@@ -259,21 +259,21 @@ def document(image: StoredImage) -> Document:
         "checksum": details.checksum or None,
         "os_hash_algo": "sha512" if image.hash_value else None,
         "os_hash_value": image.hash_value or None,
-        "created_at": _at(image.created_at),
-        "updated_at": _at(image.created_at if image.updated_at is None else image.updated_at),
+        "created_at": _format_time(image.created_at),
+        "updated_at": _format_time(image.created_at if image.updated_at is None else image.updated_at),
         "self": f"/v2/images/{image.image_id}",
         "file": f"/v2/images/{image.image_id}/file",
         "schema": "/v2/schemas/image",
     }
 
 
-def _at(seconds: float) -> str:
-    return utc(seconds).strftime("%Y-%m-%dT%H:%M:%SZ")
+def _format_time(seconds: float) -> str:
+    return to_utc(seconds).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-SHOWN = frozenset(document(StoredImage(image_id="", project_id="", name="", created_at=0.0)))
+IMAGE_FIELDS = frozenset(image_document(StoredImage(image_id="", project_id="", name="", created_at=0.0)))
 """The fields of every image; everything else is a property."""
 
 
 def properties_of(image: Document) -> dict[str, str]:
-    return {name: value for name, value in image.items() if name not in SHOWN}
+    return {name: value for name, value in image.items() if name not in IMAGE_FIELDS}

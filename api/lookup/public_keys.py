@@ -33,13 +33,13 @@ UTF8_STRING = 0x0C
 """The tag of a text in DER."""
 
 
-def fingerprint(key_type: KeyType, public_key: str) -> str:
+def compute_fingerprint(key_type: KeyType, public_key: str) -> str:
     """The fingerprint of a valid key. Raises errors.Invalid for any other text."""
-    raw = _certificate(public_key) if key_type is KeyType.X509 else _ssh(public_key)
+    raw = _certificate_digest(public_key) if key_type is KeyType.X509 else _ssh_digest(public_key)
     return raw.hex(":")
 
 
-def generate(key_type: KeyType, user_id: str) -> tuple[str, str]:
+def generate_pair(key_type: KeyType, user_id: str) -> tuple[str, str]:
     """A new pair: the private key as PEM text, and the public key. Raises errors.Invalid if no certificate can name the user."""
     if key_type is KeyType.X509 and len(user_id) > USER_LENGTH:
         raise errors.Invalid(f"keypair.type: a certificate names a user by at most {USER_LENGTH} characters; import one instead")
@@ -47,10 +47,10 @@ def generate(key_type: KeyType, user_id: str) -> tuple[str, str]:
     private = key.private_bytes(
         serialization.Encoding.PEM, serialization.PrivateFormat.TraditionalOpenSSL, serialization.NoEncryption()
     )
-    return private.decode(), _new_certificate(key, user_id) if key_type is KeyType.X509 else _line(key)
+    return private.decode(), _new_certificate(key, user_id) if key_type is KeyType.X509 else _key_line(key)
 
 
-def _line(key: rsa.RSAPrivateKey) -> str:
+def _key_line(key: rsa.RSAPrivateKey) -> str:
     public = key.public_key().public_bytes(serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH)
     return f"{public.decode()} {COMMENT}"
 
@@ -76,29 +76,29 @@ def _new_certificate(key: rsa.RSAPrivateKey, user_id: str) -> str:
     return certificate.public_bytes(serialization.Encoding.PEM).decode()
 
 
-def _ssh(public_key: str) -> bytes:
+def _ssh_digest(public_key: str) -> bytes:
     line = public_key.strip()
     if len(line.splitlines()) != 1:
-        raise _invalid("an SSH public key is one line, such as the file id_ed25519.pub")
+        raise _invalid_key("an SSH public key is one line, such as the file id_ed25519.pub")
     try:
         key = serialization.load_ssh_public_key(line.encode())
         blob = base64.b64decode(line.split()[1])
     except (ValueError, UnsupportedAlgorithm, binascii.Error):
-        raise _invalid("it is no SSH public key; give a line such as the file id_ed25519.pub") from None
+        raise _invalid_key("it is no SSH public key; give a line such as the file id_ed25519.pub") from None
     if not isinstance(key, (rsa.RSAPublicKey, ec.EllipticCurvePublicKey, ed25519.Ed25519PublicKey)):
-        raise _invalid("only RSA, ECDSA and Ed25519 keys can be used")
+        raise _invalid_key("only RSA, ECDSA and Ed25519 keys can be used")
     return hashlib.md5(blob, usedforsecurity=False).digest()
 
 
-def _certificate(public_key: str) -> bytes:
+def _certificate_digest(public_key: str) -> bytes:
     try:
         certificate = x509.load_pem_x509_certificate(public_key.encode())
     except (ValueError, UnsupportedAlgorithm):
-        raise _invalid("it is no X.509 certificate in PEM") from None
+        raise _invalid_key("it is no X.509 certificate in PEM") from None
     return hashlib.sha1(certificate.public_bytes(serialization.Encoding.DER), usedforsecurity=False).digest()
 
 
-def _invalid(reason: str) -> errors.Invalid:
+def _invalid_key(reason: str) -> errors.Invalid:
     return errors.Invalid(f"keypair.public_key: Keypair data is invalid: {reason}")
 
 
@@ -107,7 +107,7 @@ def named_public_key(database: ApiDatabase, call: Call, name: str, of: str) -> s
 
     ``of``: what of the body names it. Raises errors.Invalid for an unknown one.
     """
-    found = database.read(keypairs.public_key, call.context.user_id, name)
-    if found is None:
+    public_key = database.read(keypairs.public_key, call.context.user_id, name)
+    if public_key is None:
         raise errors.Invalid(f"{of}.key_name: Invalid key_name provided.")
-    return found
+    return public_key

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from api.http.call import Call
-from api.http.microversions import Since
+from api.http.microversions import Microversion
 from api.http.schemas import INJECTED_QUOTAS, METADATA_ITEMS_LIMIT, NETWORK_QUOTAS
 from api.opts import ApiSettings
 from db.api.projects import quota_limits
@@ -16,7 +16,7 @@ from db.api.rows.cache import EpochCache, EpochReader
 from db.api.rows.epochs import Epoch
 from objects import errors
 from objects.base import INT32_MAX
-from objects.quota import RESOURCES, UNLIMITED, QuotaLimits, lower
+from objects.quota import RESOURCES, UNLIMITED, QuotaLimits, lower_limit
 
 INJECTED_DEFAULTS = {"injected_files": 5, "injected_file_content_bytes": 10240, "injected_file_path_bytes": 255}
 """As in the Compute API: a config drive is small. The default class changes them."""
@@ -27,28 +27,28 @@ class LimitsInForce:
 
     def __init__(self, settings: ApiSettings, reader: EpochReader) -> None:
         self._cache = EpochCache(reader, (Epoch.QUOTAS,), quota_limits.read)
-        self._configured = configured(settings)
+        self._configured = configured_limits(settings)
 
     @property
-    def epochs(self) -> Mapping[str, int]:
+    def cached_epochs(self) -> Mapping[str, int]:
         """Of what is cached, as in the catalog."""
-        return self._cache.epochs
+        return self._cache.loaded_epochs
 
-    def defaults(self, call: Call) -> dict[str, int]:
+    def default_limits(self, call: Call) -> dict[str, int]:
         """By name, of a project without limits of its own."""
-        return self._configured | self._cache.refresh(call.since).defaults
+        return self._configured | self._cache.refresh_value(call.since).defaults
 
     def of_servers(self, call: Call) -> QuotaLimits:
         """The defaults for servers; ``db/api/projects/quotas.py`` knows those of projects."""
-        return of_servers(self.defaults(call))
+        return of_servers(self.default_limits(call))
 
-    def of(self, project_id: str, call: Call) -> dict[str, int]:
+    def project_limits(self, project_id: str, call: Call) -> dict[str, int]:
         """By name, without a project's own limits of servers."""
-        return self.defaults(call) | self._cache.refresh(call.since).projects.get(project_id, {})
+        return self.default_limits(call) | self._cache.refresh_value(call.since).projects.get(project_id, {})
 
     def of_user(self, project_id: str, user_id: str, call: Call) -> dict[str, int]:
         """Only those that were set for the user in the project, by name, without the limits of servers."""
-        return self._cache.refresh(call.since).users.get((project_id, user_id), {})
+        return self._cache.refresh_value(call.since).users.get((project_id, user_id), {})
 
     def in_force(self, call: Call) -> dict[str, int]:
         """By name, for the caller: the lower one where its project and it itself have a limit. Without those of servers."""
@@ -56,11 +56,11 @@ class LimitsInForce:
 
     def in_force_for(self, project_id: str, user_id: str, call: Call) -> dict[str, int]:
         """The same for this user in this project."""
-        limits, own = self.of(project_id, call), self.of_user(project_id, user_id, call)
-        return limits | {name: lower(limits[name], limit) for name, limit in own.items() if name in limits}
+        limits, user_limits = self.project_limits(project_id, call), self.of_user(project_id, user_id, call)
+        return limits | {name: lower_limit(limits[name], limit) for name, limit in user_limits.items() if name in limits}
 
 
-def configured(settings: ApiSettings) -> dict[str, int]:
+def configured_limits(settings: ApiSettings) -> dict[str, int]:
     """The limits of the configuration, by the Compute API's names; what does not exist here is unlimited."""
     known = {
         "metadata_items": METADATA_ITEMS_LIMIT,
@@ -75,18 +75,18 @@ def of_servers(limits: dict[str, int]) -> QuotaLimits:
     return QuotaLimits(**{name: limits[name] for name in RESOURCES})
 
 
-def names_in(call: Call, network_gone: Since) -> tuple[str, ...]:
+def names_in(call: Call, network_gone: Microversion) -> tuple[str, ...]:
     """The names of quotas in the call's version. ``network_gone``: the version without those of networks."""
-    gone: tuple[str, ...] = NETWORK_QUOTAS if call.has(network_gone) else ()
-    gone += INJECTED_QUOTAS if call.has(Since.INJECTED_FILES_GONE) else ()
+    gone: tuple[str, ...] = NETWORK_QUOTAS if call.has_feature(network_gone) else ()
+    gone += INJECTED_QUOTAS if call.has_feature(Microversion.INJECTED_FILES_GONE) else ()
     every = (*RESOURCES, "key_pairs", "metadata_items", "server_groups", "server_group_members", *INJECTED_QUOTAS, *NETWORK_QUOTAS)
     return tuple(name for name in every if name not in gone)
 
 
-def given(body: dict[str, Any], where: str) -> dict[str, int]:
+def parse_limits(body: dict[str, Any], field: str) -> dict[str, int]:
     """The limits in a body. Raises errors.Invalid: a JSON schema does not compare numbers given as text."""
     limits = {name: int(value) for name, value in body.items() if name != "force"}
     for name, limit in limits.items():
         if limit > INT32_MAX:
-            raise errors.Invalid(f"{where}.{name}: {limit} is more than the maximum, {INT32_MAX}")
+            raise errors.Invalid(f"{field}.{name}: {limit} is more than the maximum, {INT32_MAX}")
     return limits

@@ -43,21 +43,21 @@ class SchedulerAsker:
 
     def dry_run(self, call: Call, spec: RequestSpec) -> DryRun:
         """What a scheduler would decide. Raises SchedulerSilent, and errors.Conflict if it does not know all hosts yet."""
-        return self._ask(partial(self._source.dry_run, call.context, spec))
+        return self._ask_scheduler(partial(self._source.dry_run, call.context, spec))
 
-    def capacity(self, call: Call, specs: Sequence[RequestSpec], lost: Loss | None) -> Capacity:
+    def get_capacity(self, call: Call, specs: Sequence[RequestSpec], lost: Loss | None) -> Capacity:
         """How many more servers of these fit, after this loss if there is one.
 
         Raises SchedulerSilent, errors.TooCostly, and errors.Invalid for specs that no host can meet.
         """
-        return self._ask(partial(self._source.capacity, call.context, specs, lost))
+        return self._ask_scheduler(partial(self._source.capacity, call.context, specs, lost))
 
-    def rebalance(self, call: Call, specs: Sequence[RequestSpec], at_most: float) -> Rebalance:
+    def plan_rebalance(self, call: Call, specs: Sequence[RequestSpec], at_most: float) -> Rebalance:
         """Which moves of at most so many per cent of the servers empty the most hosts.
 
         Raises SchedulerSilent, and errors.Invalid for specs that no host can meet.
         """
-        return self._ask(partial(self._source.rebalance, call.context, specs, at_most))
+        return self._ask_scheduler(partial(self._source.rebalance, call.context, specs, at_most))
 
     def refusal_of_image(self, call: Call, spec: RequestSpec, instance_uuid: str) -> str:
         """Why the host of an instance does not run the image of this spec; empty if it does.
@@ -65,9 +65,9 @@ class SchedulerAsker:
         Raises SchedulerSilent, errors.Invalid for an image that no host can run, and errors.Conflict if the scheduler does not know
         the host yet.
         """
-        return self._ask(partial(self._source.refusal_of_image, call.context, spec, instance_uuid))
+        return self._ask_scheduler(partial(self._source.refusal_of_image, call.context, spec, instance_uuid))
 
-    def _ask(self, ask: Callable[[], T]) -> T:
+    def _ask_scheduler(self, ask: Callable[[], T]) -> T:
         try:
             return self._schedulers.run(ask)
         except errors.CellUnavailable as silent:

@@ -21,12 +21,12 @@ def id_of(project_id: str) -> str:
     return str(uuid.uuid5(_GROUP_OF, project_id))
 
 
-def names(project_id: str, wanted: str) -> bool:
+def is_group_name(project_id: str, reference: str) -> bool:
     """Whether this name or ID means the project's group."""
-    return wanted in (DEFAULT, id_of(project_id))
+    return reference in (DEFAULT, id_of(project_id))
 
 
-def rules(project_id: str) -> list[Document]:
+def list_rules(project_id: str) -> list[Document]:
     """Its rules as a network service has them."""
     return [
         {
@@ -52,7 +52,7 @@ def rules(project_id: str) -> list[Document]:
     ]
 
 
-def group(project_id: str) -> Document:
+def group_document(project_id: str) -> Document:
     """The group as a network service has it."""
     return {
         "id": id_of(project_id),
@@ -60,7 +60,7 @@ def group(project_id: str) -> Document:
         "description": _DESCRIPTION,
         "project_id": project_id,
         "tenant_id": project_id,
-        "security_group_rules": rules(project_id),
+        "security_group_rules": list_rules(project_id),
         "stateful": True,
         "shared": False,
         "is_default": True,

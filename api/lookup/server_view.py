@@ -9,7 +9,7 @@ from typing import Any
 
 from api.http import policies
 from api.http.call import Call
-from api.http.microversions import Since
+from api.http.microversions import Microversion
 from api.lookup import ports, security_groups
 from objects import phase
 from objects.flavor import Flavor
@@ -19,7 +19,7 @@ from objects.phase import ServerPhase
 from objects.port import Port
 from objects.spec import RequestSpec, ServerProperties, root_device
 from objects.text import hostname_of
-from objects.utc import utc
+from objects.utc import to_utc
 
 Document = dict[str, Any]
 
@@ -59,55 +59,57 @@ _FLEET = re.compile(
 _ATTEMPTS = re.compile(r"\s*Attempt \d+ on .*", re.DOTALL)
 
 
-def summary(server: Server, call: Call, *, unknown: bool = False) -> Document:
+def summary_document(server: Server, call: Call, *, unknown: bool = False) -> Document:
     """An entry of the short list. ``unknown``: its cell does not answer, and the microversion shows this."""
     if unknown:
-        return {"id": server.uuid, "status": "UNKNOWN", "links": call.link("servers", server.uuid)}
-    return {"id": server.uuid, "name": server.name, "links": call.link("servers", server.uuid)}
+        return {"id": server.uuid, "status": "UNKNOWN", "links": call.item_links("servers", server.uuid)}
+    return {"id": server.uuid, "name": server.name, "links": call.item_links("servers", server.uuid)}
 
 
-def detail(server: Server, spec: RequestSpec | None, call: Call, host_status: str, own_ports: Sequence[Port] = ()) -> Document:
+def detail_document(
+    server: Server, spec: RequestSpec | None, call: Call, host_status: str, own_ports: Sequence[Port] = ()
+) -> Document:
     """The whole server with its network interfaces. Only administrators see ``host_status``, in versions that have it."""
-    asked = server.properties(spec.properties if spec is not None else ServerProperties())
-    document = summary(server, call) | {
+    properties = server.current_properties(spec.properties if spec is not None else ServerProperties())
+    document = summary_document(server, call) | {
         "status": status_of(server),
         "tenant_id": server.project_id,
         "user_id": server.user_id,
-        "metadata": asked.metadata,
+        "metadata": properties.metadata,
         "hostId": host_digest(server.project_id, server.host),
-        "image": _image(server, spec, call),
-        "flavor": _flavor(spec.flavor, call) if spec is not None else {},
-        "created": iso(server.created_at),
-        "updated": iso(server.updated_at),
-        "addresses": ports.shown(own_ports),
-        "accessIPv4": asked.access_ip_v4,
-        "accessIPv6": asked.access_ip_v6,
-        "OS-DCF:diskConfig": "AUTO" if asked.auto_disk_config else "MANUAL",
+        "image": _image_entry(server, spec, call),
+        "flavor": _flavor_entry(spec.flavor, call) if spec is not None else {},
+        "created": format_iso(server.created_at),
+        "updated": format_iso(server.updated_at),
+        "addresses": ports.addresses_entry(own_ports),
+        "accessIPv4": properties.access_ip_v4,
+        "accessIPv6": properties.access_ip_v6,
+        "OS-DCF:diskConfig": "AUTO" if properties.auto_disk_config else "MANUAL",
         "OS-EXT-AZ:availability_zone": server.availability_zone or "",
         "OS-EXT-STS:vm_state": _vm_state(server),
         "OS-EXT-STS:task_state": phase.task_of(server),
         "OS-EXT-STS:power_state": phase.power_state_of(server),
-        "OS-SRV-USG:launched_at": micro(server.launched_at),
-        "OS-SRV-USG:terminated_at": micro(server.terminated_at),
+        "OS-SRV-USG:launched_at": format_micro(server.launched_at),
+        "OS-SRV-USG:terminated_at": format_micro(server.terminated_at),
         "os-extended-volumes:volumes_attached": [],
-        "key_name": asked.key_name,
-        "config_drive": "True" if asked.config_drive else "",
+        "key_name": properties.key_name,
+        "config_drive": "True" if properties.config_drive else "",
     }
     if own_ports:  # a group belongs to interfaces
         document["security_groups"] = [{"name": security_groups.DEFAULT}]
     if document["status"] in _STATUSES_WITH_PROGRESS:
         document["progress"] = 0
     if document["status"] == "ERROR" or (document["status"] == "SHUTOFF" and server.task_fault):
-        document["fault"] = _fault(server, call)
-    _add_newer(document, server, asked, call)
-    if call.has(Since.PINNED_ZONE):
+        document["fault"] = _fault_entry(server, call)
+    _add_newer(document, server, properties, call)
+    if call.has_feature(Microversion.PINNED_ZONE):
         document["pinned_availability_zone"] = spec.availability_zone if spec is not None else None
-    if call.may(policies.ATTRIBUTES):
+    if call.is_allowed(policies.ATTRIBUTES):
         _add_administrators(document, server, spec, call, host_status)
     return document
 
 
-def alone(
+def single_document(
     server: Server,
     spec: RequestSpec | None,
     call: Call,
@@ -116,11 +118,11 @@ def alone(
     groups: Sequence[str] = (),
 ) -> Document:
     """The server shown alone: as in a list, with its server group."""
-    document = detail(server, spec, call, host_status, own_ports)
-    return document | {"server_groups": list(groups)} if call.has(Since.SERVER_GROUPS) else document
+    document = detail_document(server, spec, call, host_status, own_ports)
+    return document | {"server_groups": list(groups)} if call.has_feature(Microversion.SERVER_GROUPS) else document
 
 
-def changed(
+def changed_document(
     server: Server,
     spec: RequestSpec | None,
     call: Call,
@@ -129,14 +131,14 @@ def changed(
     groups: Sequence[str] = (),
 ) -> Document:
     """The server in the answer to a change of it, which had fewer fields than the server shown alone before 2.75."""
-    whole = alone(server, spec, call, host_status, own_ports, groups)
-    if call.has(Since.QUERY_CHECKED):
-        return whole
-    document = {name: value for name, value in whole.items() if ":" not in name and name not in _SHOWN_ALONE}
-    return document | {"OS-DCF:diskConfig": whole["OS-DCF:diskConfig"], "addresses": ports.brief(own_ports)}
+    full = single_document(server, spec, call, host_status, own_ports, groups)
+    if call.has_feature(Microversion.QUERY_CHECKED):
+        return full
+    document = {name: value for name, value in full.items() if ":" not in name and name not in _SHOWN_ALONE}
+    return document | {"OS-DCF:diskConfig": full["OS-DCF:diskConfig"], "addresses": ports.brief_addresses(own_ports)}
 
 
-def rebuilt(
+def rebuilt_document(
     server: Server,
     spec: RequestSpec | None,
     call: Call,
@@ -145,63 +147,66 @@ def rebuilt(
     groups: Sequence[str] = (),
 ) -> Document:
     """The server in the answer to a rebuild."""
-    document = changed(server, spec, call, host_status, own_ports, groups) | {"progress": 0}
-    if call.has(Since.REBUILD_KEY):
-        document["key_name"] = server.properties(spec.properties if spec is not None else ServerProperties()).key_name
-    if call.has(Since.INJECTED_FILES_GONE):
+    document = changed_document(server, spec, call, host_status, own_ports, groups) | {"progress": 0}
+    if call.has_feature(Microversion.REBUILD_KEY):
+        document["key_name"] = server.current_properties(spec.properties if spec is not None else ServerProperties()).key_name
+    if call.has_feature(Microversion.INJECTED_FILES_GONE):
         document["user_data"] = None  # a secret: never shown
         document.pop("OS-EXT-SRV-ATTR:user_data", None)
     return document
 
 
-def down(server: Server, call: Call, spec: RequestSpec | None = None, groups: Sequence[str] = ()) -> Document:
+def down_document(server: Server, call: Call, spec: RequestSpec | None = None, groups: Sequence[str] = ()) -> Document:
     """A server of a cell that does not answer, as in the Compute API since 2.69: only fields that cannot have changed.
 
     With its spec as shown alone, without it as in a list.
     """
-    document = summary(server, call, unknown=True) | {"tenant_id": server.project_id, "created": iso(server.created_at)}
+    document = summary_document(server, call, unknown=True) | {
+        "tenant_id": server.project_id,
+        "created": format_iso(server.created_at),
+    }
     if spec is None:
         return document
-    if call.has(Since.SERVER_GROUPS):
+    if call.has_feature(Microversion.SERVER_GROUPS):
         document["server_groups"] = list(groups)
     return document | {
         "user_id": server.user_id,
-        "image": _image(server, spec, call),
-        "flavor": _flavor(spec.flavor, call),
+        "image": _image_entry(server, spec, call),
+        "flavor": _flavor_entry(spec.flavor, call),
         "OS-EXT-AZ:availability_zone": server.availability_zone or "UNKNOWN",
         "OS-EXT-STS:power_state": 0,
     }
 
 
-def _add_newer(document: Document, server: Server, asked: ServerProperties, call: Call) -> None:
-    if call.has(Since.LOCKED):
+def _add_newer(document: Document, server: Server, properties: ServerProperties, call: Call) -> None:
+    if call.has_feature(Microversion.LOCKED):
         document["locked"] = server.locked_by is not None
-    if call.has(Since.LOCKED_REASON):
+    if call.has_feature(Microversion.LOCKED_REASON):
         document["locked_reason"] = server.locked_reason
-    if call.has(Since.DESCRIPTION):
-        document["description"] = asked.description
-    if call.has(Since.TAGS):
-        document["tags"] = list(asked.tags)
-    if call.has(Since.CERTIFICATES):
+    if call.has_feature(Microversion.DESCRIPTION):
+        document["description"] = properties.description
+    if call.has_feature(Microversion.TAGS):
+        document["tags"] = list(properties.tags)
+    if call.has_feature(Microversion.CERTIFICATES):
         document["trusted_image_certificates"] = None
-    if call.has(Since.HOSTNAME):
-        document["OS-EXT-SRV-ATTR:hostname"] = _hostname(server, asked)
+    if call.has_feature(Microversion.HOSTNAME):
+        document["OS-EXT-SRV-ATTR:hostname"] = _effective_hostname(server, properties)
 
 
-def _hostname(server: Server, asked: ServerProperties) -> str:
-    return asked.hostname or hostname_of(server.name, server.uuid)
+def _effective_hostname(server: Server, properties: ServerProperties) -> str:
+    return properties.hostname or hostname_of(server.name, server.uuid)
 
 
 def _add_administrators(document: Document, server: Server, spec: RequestSpec | None, call: Call, host_status: str) -> None:
-    asked = server.properties(spec.properties if spec is not None else ServerProperties())
+    properties = server.current_properties(spec.properties if spec is not None else ServerProperties())
     attributes: Document = {
         "host": server.host,
         "hypervisor_hostname": server.node,
         "instance_name": instance_name(server),
     }
-    if call.has(Since.SERVER_ATTRIBUTES):
+    if call.has_feature(Microversion.SERVER_ATTRIBUTES):
         attributes |= {
-            "hostname": _hostname(server, asked),
+            "hostname": _effective_hostname(server, properties),
             "reservation_id": reservation_id(server.boot_batch_id or server.batch_id),
             "launch_index": server.launch_index,
             "kernel_id": "",
@@ -210,7 +215,7 @@ def _add_administrators(document: Document, server: Server, spec: RequestSpec | 
             "user_data": None,  # a secret: never shown, and deleted once the server is built
         }
     document |= {f"OS-EXT-SRV-ATTR:{name}": value for name, value in attributes.items()}
-    if call.has(Since.HOST_STATUS):
+    if call.has_feature(Microversion.HOST_STATUS):
         document["host_status"] = host_status
 
 
@@ -224,9 +229,9 @@ def reservation_id(batch_id: str) -> str:
     return f"r-{batch_id.replace('-', '')}"
 
 
-def iso(at: float) -> str:
+def format_iso(at: float) -> str:
     """Seconds since the epoch as ``2026-01-31T12:00:00Z``. A time out of range is shown as the nearest valid one."""
-    return utc(at).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return to_utc(at).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def tenant_fault(fault: str, call: Call) -> str:
@@ -240,13 +245,13 @@ def status_of(server: Server) -> str:
     return UNKNOWN_STATUS if shown is None else STATUSES[shown]
 
 
-def _without_numbers(found: re.Match[str]) -> str:
-    return f": {found[1]}." if found[1] else "."
+def _without_numbers(match: re.Match[str]) -> str:
+    return f": {match[1]}." if match[1] else "."
 
 
-def micro(at: float | None) -> str | None:
+def format_micro(at: float | None) -> str | None:
     """The time with microseconds and without a zone, as some fields of the Compute API have it. None stays None."""
-    return None if at is None else utc(at).strftime("%Y-%m-%dT%H:%M:%S.%f")
+    return None if at is None else to_utc(at).strftime("%Y-%m-%dT%H:%M:%S.%f")
 
 
 def _vm_state(server: Server) -> str:
@@ -258,15 +263,15 @@ def host_digest(project_id: str, host: str | None) -> str:
     return hashlib.sha224((project_id + host).encode()).hexdigest() if host else ""
 
 
-def _image(server: Server, spec: RequestSpec | None, call: Call) -> Document | str:
-    asked = spec.image.id if spec is not None and spec.image is not None else None
-    image_id = server.image_id or asked
-    return {"id": image_id, "links": [call.bookmark("images", image_id)]} if image_id else ""
+def _image_entry(server: Server, spec: RequestSpec | None, call: Call) -> Document | str:
+    spec_image_id = spec.image.id if spec is not None and spec.image is not None else None
+    image_id = server.image_id or spec_image_id
+    return {"id": image_id, "links": [call.bookmark_link("images", image_id)]} if image_id else ""
 
 
-def _flavor(flavor: Flavor, call: Call) -> Document:
-    if not call.has(Since.FLAVOR_EMBEDDED):
-        return {"id": flavor.flavor_id, "links": [call.bookmark("flavors", flavor.flavor_id)]}
+def _flavor_entry(flavor: Flavor, call: Call) -> Document:
+    if not call.has_feature(Microversion.FLAVOR_EMBEDDED):
+        return {"id": flavor.flavor_id, "links": [call.bookmark_link("flavors", flavor.flavor_id)]}
     document: Document = {
         "original_name": flavor.name,
         "vcpus": flavor.vcpus,
@@ -275,14 +280,14 @@ def _flavor(flavor: Flavor, call: Call) -> Document:
         "ephemeral": flavor.ephemeral_gb,
         "swap": flavor.swap_mb,
     }
-    if flavor.is_public or call.may(policies.PRIVATE_FLAVORS):
+    if flavor.is_public or call.is_allowed(policies.PRIVATE_FLAVORS):
         document["extra_specs"] = flavor.extra_specs
     return document
 
 
-def _fault(server: Server, call: Call) -> Document:
+def _fault_entry(server: Server, call: Call) -> Document:
     called_failed = server.operation is not None and server.operation.kind is OperationKind.FAIL
     message = server.fault or (CALLED_FAILED if called_failed else server.task_fault) or "The build failed."
-    if not call.may(policies.ATTRIBUTES):
+    if not call.is_allowed(policies.ATTRIBUTES):
         message = tenant_fault(message, call)
-    return {"code": 500, "created": iso(server.updated_at), "message": message}
+    return {"code": 500, "created": format_iso(server.updated_at), "message": message}

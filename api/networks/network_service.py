@@ -8,11 +8,11 @@ import falcon
 
 from api.http import call as calls
 from api.http.call import Call
-from api.http.versions import answer
+from api.http.versions import send_json
 from api.lookup import security_groups
 from api.lookup.catalog import Catalog
 from api.lookup.ports import Document
-from api.networks.answers import answer_all, answer_one, missing
+from api.networks.answers import answer_all, answer_one, resource_not_found
 from api.opts import ApiSettings
 from db.api.projects import quotas
 from db.sql.engine import ApiDatabase
@@ -24,14 +24,16 @@ class NetworkVersions:
     """``GET /network``"""
 
     def on_get(self, req: falcon.Request, resp: falcon.Response) -> None:
-        link = {"rel": "self", "href": f"{calls.of(req).prefix}/network/v2.0/"}
-        answer(resp, {"versions": [{"id": "v2.0", "status": "CURRENT", "links": [link]}]})
+        link = {"rel": "self", "href": f"{calls.get_call(req).prefix}/network/v2.0/"}
+        send_json(resp, {"versions": [{"id": "v2.0", "status": "CURRENT", "links": [link]}]})
 
     def on_get_resources(self, req: falcon.Request, resp: falcon.Response) -> None:
-        prefix = f"{calls.of(req).prefix}/network/v2.0"
+        prefix = f"{calls.get_call(req).prefix}/network/v2.0"
         names = ("network", "subnet", "port", "security_group", "security_group_rule")
-        documents = [{"name": name, "collection": f"{name}s", "links": [_link(f"{prefix}/{_path(name)}s")]} for name in names]
-        answer(resp, {"resources": documents})
+        documents = [
+            {"name": name, "collection": f"{name}s", "links": [_self_link(f"{prefix}/{_path_of(name)}s")]} for name in names
+        ]
+        send_json(resp, {"resources": documents})
 
 
 class NetworkResources:
@@ -43,71 +45,75 @@ class NetworkResources:
         self._catalog = catalog
 
     def on_get_networks(self, req: falcon.Request, resp: falcon.Response) -> None:
-        answer_all(req, resp, "networks", self._networks(calls.of(req)), self._settings.max_limit)
+        answer_all(req, resp, "networks", self._network_documents(calls.get_call(req)), self._settings.max_limit)
 
     def on_get_network(self, req: falcon.Request, resp: falcon.Response, network_id: str) -> None:
-        answer_one(req, resp, "network", self._networks(calls.of(req)), network_id)
+        answer_one(req, resp, "network", self._network_documents(calls.get_call(req)), network_id)
 
     def on_get_subnets(self, req: falcon.Request, resp: falcon.Response) -> None:
-        answer_all(req, resp, "subnets", self._subnets(calls.of(req)), self._settings.max_limit)
+        answer_all(req, resp, "subnets", self._subnet_documents(calls.get_call(req)), self._settings.max_limit)
 
     def on_get_subnet(self, req: falcon.Request, resp: falcon.Response, subnet_id: str) -> None:
-        answer_one(req, resp, "subnet", self._subnets(calls.of(req)), subnet_id)
+        answer_one(req, resp, "subnet", self._subnet_documents(calls.get_call(req)), subnet_id)
 
     def on_get_security_groups(self, req: falcon.Request, resp: falcon.Response) -> None:
-        answer_all(req, resp, "security_groups", [security_groups.group(_project(req))], self._settings.max_limit)
+        answer_all(req, resp, "security_groups", [security_groups.group_document(_project_of(req))], self._settings.max_limit)
 
     def on_get_security_group(self, req: falcon.Request, resp: falcon.Response, security_group_id: str) -> None:
-        answer_one(req, resp, "security_group", [security_groups.group(_project(req))], security_group_id)
+        answer_one(req, resp, "security_group", [security_groups.group_document(_project_of(req))], security_group_id)
 
     def on_delete_security_group(self, req: falcon.Request, resp: falcon.Response, security_group_id: str) -> None:
         """Nobody can delete a project's only group. Administrators are told that it is done, as by Neutron, which makes it anew."""
-        call = calls.of(req)
+        call = calls.get_call(req)
         projects = [call.context.project_id]
-        if call.scope is None:
-            projects += self._database.read(quotas.projects)
+        if call.project_scope is None:
+            projects += self._database.read(quotas.list_projects)
         if security_group_id not in map(security_groups.id_of, projects):
-            raise missing("security group", security_group_id)
-        if call.scope is not None:
+            raise resource_not_found("security group", security_group_id)
+        if call.project_scope is not None:
             raise errors.Conflict("Removing the security group 'default' is not allowed: each project has it.")
         resp.status = 204
 
     def on_get_security_group_rules(self, req: falcon.Request, resp: falcon.Response) -> None:
-        answer_all(req, resp, "security_group_rules", security_groups.rules(_project(req)), self._settings.max_limit)
+        answer_all(req, resp, "security_group_rules", security_groups.list_rules(_project_of(req)), self._settings.max_limit)
 
     def on_get_security_group_rule(self, req: falcon.Request, resp: falcon.Response, security_group_rule_id: str) -> None:
-        answer_one(req, resp, "security_group_rule", security_groups.rules(_project(req)), security_group_rule_id)
+        answer_one(req, resp, "security_group_rule", security_groups.list_rules(_project_of(req)), security_group_rule_id)
 
     def on_get_nothing(self, req: falcon.Request, resp: falcon.Response, collection: str) -> None:
         """Collections that clients look through and that are empty here, such as floating addresses."""
         if collection not in EMPTY:
             raise errors.NotFound(f"There are no {collection[:40]} here.")
-        answer(resp, {collection.replace("-", "_"): []})
+        send_json(resp, {collection.replace("-", "_"): []})
 
     def on_get_none(self, req: falcon.Request, resp: falcon.Response, collection: str, resource_id: str) -> None:
         raise errors.NotFound(f"There is no {resource_id[:80]!r} among the {collection[:40]}.")
 
     # -- inside ------------------------------------------------------------------------------------------------------------------
 
-    def _networks(self, call: Call) -> list[Document]:
-        return [_network(network, call) for network in self._catalog.networks(call).values()]
+    def _network_documents(self, call: Call) -> list[Document]:
+        return [_network_document(network, call) for network in self._catalog.networks_by_uuid(call).values()]
 
-    def _subnets(self, call: Call) -> list[Document]:
-        return [_subnet(subnet, network) for network in self._catalog.networks(call).values() for subnet in network.subnets]
+    def _subnet_documents(self, call: Call) -> list[Document]:
+        return [
+            _subnet_document(subnet, network)
+            for network in self._catalog.networks_by_uuid(call).values()
+            for subnet in network.subnets
+        ]
 
 
 EMPTY = ("floatingips", "routers", "extensions", "trunks", "agents", "subnetpools", "address-scopes", "qos-policies")
 """Collections of a network service that have nothing here."""
 
 
-def _project(req: falcon.Request) -> str:
+def _project_of(req: falcon.Request) -> str:
     """Whose security group is meant: the caller's project, or for a caller who sees all projects the one that the query names."""
-    call = calls.of(req)
-    asked: str | None = req.get_param("project_id") or req.get_param("tenant_id")
-    return asked if asked and call.scope is None else call.context.project_id
+    call = calls.get_call(req)
+    project_id: str | None = req.get_param("project_id") or req.get_param("tenant_id")
+    return project_id if project_id and call.project_scope is None else call.context.project_id
 
 
-def _network(network: Network, call: Call) -> Document:
+def _network_document(network: Network, call: Call) -> Document:
     owner = network.project_ids[0] if network.project_ids else ""
     document: Document = {
         "id": network.uuid,
@@ -133,7 +139,7 @@ def _network(network: Network, call: Call) -> Document:
     return document
 
 
-def _subnet(subnet: Subnet, network: Network) -> Document:
+def _subnet_document(subnet: Subnet, network: Network) -> Document:
     prefix = ipaddress.ip_network(subnet.cidr)
     owner = network.project_ids[0] if network.project_ids else ""
     ranges = subnet.ranges or ((str(prefix[0]), str(prefix[-1])),)
@@ -144,7 +150,7 @@ def _subnet(subnet: Subnet, network: Network) -> Document:
         "project_id": owner,
         "tenant_id": owner,
         "network_id": subnet.network_id,
-        "ip_version": subnet.version,
+        "ip_version": subnet.ip_version,
         "cidr": subnet.cidr,
         "gateway_ip": subnet.gateway,
         "allocation_pools": [{"start": first, "end": last} for first, last in ranges],
@@ -155,9 +161,9 @@ def _subnet(subnet: Subnet, network: Network) -> Document:
     }
 
 
-def _path(name: str) -> str:
+def _path_of(name: str) -> str:
     return name.replace("_", "-")
 
 
-def _link(address: str) -> dict[str, str]:
+def _self_link(address: str) -> dict[str, str]:
     return {"rel": "self", "href": address}

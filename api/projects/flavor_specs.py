@@ -10,10 +10,10 @@ import msgspec
 from api.http import call as calls
 from api.http import schemas
 from api.http.validation import Validator, read_body, validated_by
-from api.http.versions import answer
+from api.http.versions import send_json
 from api.lookup.catalog import Catalog
 from api.opts import ApiSettings
-from api.projects.flavors import find, missing
+from api.projects.flavors import find_visible, flavor_not_found
 from db.api.projects import flavors
 from db.sql.engine import ApiDatabase
 from objects import errors
@@ -32,52 +32,52 @@ class FlavorExtraSpecs:
         self._one = Validator(schemas.extra_spec())
 
     def on_get(self, req: falcon.Request, resp: falcon.Response, flavor_id: str) -> None:
-        answer(resp, {"extra_specs": find(self._catalog, flavor_id, calls.of(req)).extra_specs})
+        send_json(resp, {"extra_specs": find_visible(self._catalog, flavor_id, calls.get_call(req)).extra_specs})
 
     @validated_by("_several")
     def on_post(self, req: falcon.Request, resp: falcon.Response, flavor_id: str) -> None:
         """Extra specs that are not given stay."""
         document = read_body(req, self._settings.max_body_size)
-        self._several.check(document)
-        answer(resp, {"extra_specs": self._set(flavor_id, document["extra_specs"])})
+        self._several.check_body(document)
+        send_json(resp, {"extra_specs": self._set_specs(flavor_id, document["extra_specs"])})
 
     def on_get_one(self, req: falcon.Request, resp: falcon.Response, flavor_id: str, key: str) -> None:
-        specs = find(self._catalog, flavor_id, calls.of(req)).extra_specs
+        specs = find_visible(self._catalog, flavor_id, calls.get_call(req)).extra_specs
         if key not in specs:
             raise _has_none(flavor_id, key)
-        answer(resp, {key: specs[key]})
+        send_json(resp, {key: specs[key]})
 
     @validated_by("_one")
     def on_put_one(self, req: falcon.Request, resp: falcon.Response, flavor_id: str, key: str) -> None:
         document = read_body(req, self._settings.max_body_size)
-        self._one.check(document)
+        self._one.check_body(document)
         if key not in document:
             raise errors.Invalid(f"Request body and URI mismatch: the body has not the key {key[:80]!r}")
-        answer(resp, self._set(flavor_id, document))
+        send_json(resp, self._set_specs(flavor_id, document))
 
     def on_delete_one(self, req: falcon.Request, resp: falcon.Response, flavor_id: str, key: str) -> None:
-        def without(flavor: Flavor) -> Flavor:
+        def without_spec(flavor: Flavor) -> Flavor:
             if key not in flavor.extra_specs:
                 raise _has_none(flavor_id, key)
-            left = {name: value for name, value in flavor.extra_specs.items() if name != key}
-            return msgspec.structs.replace(flavor, extra_specs=left)
+            remaining = {name: value for name, value in flavor.extra_specs.items() if name != key}
+            return msgspec.structs.replace(flavor, extra_specs=remaining)
 
-        self._database.write(flavors.change, flavor_id, without)
+        self._database.write(flavors.change_flavor, flavor_id, without_spec)
 
-    def _set(self, flavor_id: str, given: dict[str, Any]) -> dict[str, str]:
+    def _set_specs(self, flavor_id: str, values: dict[str, Any]) -> dict[str, str]:
         """Returns what was set: numbers as text. Raises errors.NotFound and errors.Invalid."""
-        wanted = {key: str(value) for key, value in given.items()}
+        added = {key: str(value) for key, value in values.items()}
 
         def with_them(flavor: Flavor) -> Flavor:
-            specs = flavor.extra_specs | wanted
+            specs = flavor.extra_specs | added
             records.check_specs(specs)
             return msgspec.structs.replace(flavor, extra_specs=specs)
 
         try:
-            self._database.write(flavors.change, flavor_id, with_them)
+            self._database.write(flavors.change_flavor, flavor_id, with_them)
         except errors.NotFound:
-            raise missing(flavor_id) from None
-        return wanted
+            raise flavor_not_found(flavor_id) from None
+        return added
 
 
 def _has_none(flavor_id: str, key: str) -> errors.NotFound:

@@ -12,11 +12,11 @@ import msgspec
 from api.http import call as calls
 from api.http import policies, schemas
 from api.http.call import Call
-from api.http.microversions import Since
+from api.http.microversions import Microversion
 from api.http.paging import Page, next_link, page_of
 from api.http.query_parameters import refuse_unknown_names, whole_number
 from api.http.validation import Validator, VersionedValidator, read_body, validated_by
-from api.http.versions import answer
+from api.http.versions import send_json
 from api.lookup.catalog import Catalog
 from api.opts import ApiSettings
 from db.api.projects import flavors
@@ -57,34 +57,36 @@ class Flavors:
         self._settings = settings
         self._database = database
         self._catalog = catalog
-        self._validator = VersionedValidator((since, schemas.flavor(since)) for since in schemas.FLAVOR_CHANGES)
+        self._validator = VersionedValidator((since, schemas.flavor_body(since)) for since in schemas.FLAVOR_CHANGES)
 
     def on_get(self, req: falcon.Request, resp: falcon.Response) -> None:
-        call = calls.of(req)
-        self._answer(req, resp, "flavors", [(f.flavor_id, _entry(f, call)) for f in self._wanted(req, call)])
+        call = calls.get_call(req)
+        self._send_page(req, resp, "flavors", [(f.flavor_id, _brief_entry(f, call)) for f in self._matching_flavors(req, call)])
 
     def on_get_detail(self, req: falcon.Request, resp: falcon.Response) -> None:
-        call = calls.of(req)
-        self._answer(req, resp, "flavors/detail", [(f.flavor_id, _detail(f, call)) for f in self._wanted(req, call)])
+        call = calls.get_call(req)
+        self._send_page(
+            req, resp, "flavors/detail", [(f.flavor_id, _detail_entry(f, call)) for f in self._matching_flavors(req, call)]
+        )
 
     @validated_by("_validator")
     def on_post(self, req: falcon.Request, resp: falcon.Response) -> None:
-        call = calls.of(req)
+        call = calls.get_call(req)
         document = read_body(req, self._settings.max_body_size)
-        self._validator.check(call.version, document)
-        made = _made(document["flavor"])
-        self._database.write(flavors.create, made)
-        answer(resp, {"flavor": _detail(made, call)})
+        self._validator.check_body(call.version, document)
+        flavor = _parse_flavor(document["flavor"])
+        self._database.write(flavors.create, flavor)
+        send_json(resp, {"flavor": _detail_entry(flavor, call)})
 
-    def _wanted(self, req: falcon.Request, call: Call) -> list[Flavor]:
+    def _matching_flavors(self, req: falcon.Request, call: Call) -> list[Flavor]:
         refuse_unknown_names(req, call, _PARAMETERS)
-        found = self._catalog.flavors(call, _is_public(req, call))
-        if not call.may(policies.PRIVATE_FLAVORS):
-            found = [f for f in found if not f.disabled]
-        least_memory, least_disk = _least(req, "minRam"), _least(req, "minDisk")
-        return _sorted(req, [f for f in found if f.memory_mb >= least_memory and f.root_gb >= least_disk])
+        matching = self._catalog.list_flavors(call, _is_public(req, call))
+        if not call.is_allowed(policies.PRIVATE_FLAVORS):
+            matching = [f for f in matching if not f.disabled]
+        least_memory, least_disk = _minimum_of(req, "minRam"), _minimum_of(req, "minDisk")
+        return _sort_flavors(req, [f for f in matching if f.memory_mb >= least_memory and f.root_gb >= least_disk])
 
-    def _answer(self, req: falcon.Request, resp: falcon.Response, path: str, entries: list[tuple[str, dict[str, Any]]]) -> None:
+    def _send_page(self, req: falcon.Request, resp: falcon.Response, path: str, entries: list[tuple[str, dict[str, Any]]]) -> None:
         page = page_of(req, self._settings.max_limit)
         ids = [flavor_id for flavor_id, _ in entries]
         start = _start(ids, page)
@@ -92,7 +94,7 @@ class Flavors:
         document: dict[str, Any] = {"flavors": [entry for _, entry in shown]}
         if shown and start + page.limit < len(entries):
             document["flavors_links"] = [next_link(req, path, shown[-1][0])]
-        answer(resp, document)
+        send_json(resp, document)
 
 
 class OneFlavor:
@@ -105,72 +107,72 @@ class OneFlavor:
         self._validator = Validator(schemas.flavor_update())
 
     def on_get(self, req: falcon.Request, resp: falcon.Response, flavor_id: str) -> None:
-        call = calls.of(req)
-        answer(resp, {"flavor": _detail(find(self._catalog, flavor_id, call), call)})
+        call = calls.get_call(req)
+        send_json(resp, {"flavor": _detail_entry(find_visible(self._catalog, flavor_id, call), call)})
 
     @validated_by("_validator")
     def on_put(self, req: falcon.Request, resp: falcon.Response, flavor_id: str) -> None:
         """Only the description can change."""
-        call = calls.of(req)
+        call = calls.get_call(req)
         document = read_body(req, self._settings.max_body_size)
-        self._validator.check(document)
+        self._validator.check_body(document)
         description = document["flavor"]["description"]
-        answer(resp, {"flavor": _detail(changed(self._database, flavor_id, description=description), call)})
+        send_json(resp, {"flavor": _detail_entry(change_flavor(self._database, flavor_id, description=description), call)})
 
     def on_delete(self, req: falcon.Request, resp: falcon.Response, flavor_id: str) -> None:
         try:
             self._database.write(flavors.delete, flavor_id)
         except errors.NotFound:
-            raise missing(flavor_id) from None
+            raise flavor_not_found(flavor_id) from None
         resp.status = 202
 
 
-def find(catalog: Catalog, flavor_id: str, call: Call) -> Flavor:
+def find_visible(catalog: Catalog, flavor_id: str, call: Call) -> Flavor:
     """A flavor that the caller may see. Raises errors.NotFound."""
-    flavor = catalog.flavor(flavor_id, call)
+    flavor = catalog.find_flavor(flavor_id, call)
     if flavor is None:
-        raise missing(flavor_id)
+        raise flavor_not_found(flavor_id)
     return flavor
 
 
-def missing(flavor_id: str) -> errors.NotFound:
+def flavor_not_found(flavor_id: str) -> errors.NotFound:
     return errors.NotFound(f"Flavor {flavor_id[:80]} could not be found.")
 
 
-def changed(database: ApiDatabase, flavor_id: str, **fields: Any) -> Flavor:
+def change_flavor(database: ApiDatabase, flavor_id: str, **fields: Any) -> Flavor:
     """The flavor with these fields replaced, stored. Raises errors.NotFound and errors.Invalid."""
 
-    def edit(flavor: Flavor) -> Flavor:
+    def edit_flavor(flavor: Flavor) -> Flavor:
         edited = msgspec.structs.replace(flavor, **fields)
-        records.check(edited)
+        records.check_flavor(edited)
         return edited
 
     try:
-        return database.write(flavors.change, flavor_id, edit)
+        return database.write(flavors.change_flavor, flavor_id, edit_flavor)
     except errors.NotFound:
-        raise missing(flavor_id) from None
+        raise flavor_not_found(flavor_id) from None
 
 
-def _made(body: dict[str, Any]) -> Flavor:
+def _parse_flavor(body: dict[str, Any]) -> Flavor:
     """The flavor that a body asks for. Raises errors.Invalid."""
     flavor_id = body.get("id")
     flavor = Flavor(
         flavor_id=str(uuid.uuid4()) if flavor_id is None else str(flavor_id),
         name=body["name"],
-        vcpus=_number(body, "vcpus", 1),
-        memory_mb=_number(body, "ram", 1),
-        root_gb=_number(body, "disk", 0),
-        ephemeral_gb=_number(body, "OS-FLV-EXT-DATA:ephemeral", 0),
-        swap_mb=_number(body, "swap", 0),
+        vcpus=_parse_size(body, "vcpus", 1),
+        memory_mb=_parse_size(body, "ram", 1),
+        root_gb=_parse_size(body, "disk", 0),
+        ephemeral_gb=_parse_size(body, "OS-FLV-EXT-DATA:ephemeral", 0),
+        swap_mb=_parse_size(body, "swap", 0),
         is_public=schemas.BOOLEANS[body.get("os-flavor-access:is_public", True)],
         description=body.get("description"),
         rxtx_factor=float(body.get("rxtx_factor", 1.0)),
     )
-    records.check(flavor)
+    records.check_flavor(flavor)
     return flavor
 
 
-def _number(body: dict[str, Any], name: str, least: int) -> int:
+def _parse_size(body: dict[str, Any], name: str, least: int) -> int:
     """A size. Raises errors.Invalid: a JSON schema does not compare numbers given as text."""
     number = int(body.get(name, 0))
     if not least <= number <= INT32_MAX:
@@ -178,24 +180,24 @@ def _number(body: dict[str, Any], name: str, least: int) -> int:
     return number
 
 
-def _summary(flavor: Flavor, call: Call) -> dict[str, Any]:
-    return {"id": flavor.flavor_id, "name": flavor.name, "links": call.link("flavors", flavor.flavor_id)}
+def _summary_entry(flavor: Flavor, call: Call) -> dict[str, Any]:
+    return {"id": flavor.flavor_id, "name": flavor.name, "links": call.item_links("flavors", flavor.flavor_id)}
 
 
-def _entry(flavor: Flavor, call: Call) -> dict[str, Any]:
-    described = {"description": flavor.description} if call.has(Since.FLAVOR_DESCRIPTION) else {}
-    return _summary(flavor, call) | described
+def _brief_entry(flavor: Flavor, call: Call) -> dict[str, Any]:
+    described = {"description": flavor.description} if call.has_feature(Microversion.FLAVOR_DESCRIPTION) else {}
+    return _summary_entry(flavor, call) | described
 
 
-def _detail(flavor: Flavor, call: Call) -> dict[str, Any]:
-    specs = call.has(Since.FLAVOR_EXTRA_SPECS) and call.may(policies.EXTRA_SPECS)
+def _detail_entry(flavor: Flavor, call: Call) -> dict[str, Any]:
+    specs = call.has_feature(Microversion.FLAVOR_EXTRA_SPECS) and call.is_allowed(policies.EXTRA_SPECS)
     return (
-        _entry(flavor, call)
+        _brief_entry(flavor, call)
         | {
             "ram": flavor.memory_mb,
             "disk": flavor.root_gb,
             "vcpus": flavor.vcpus,
-            "swap": flavor.swap_mb or (0 if call.has(Since.QUERY_CHECKED) else ""),
+            "swap": flavor.swap_mb or (0 if call.has_feature(Microversion.QUERY_CHECKED) else ""),
             "rxtx_factor": flavor.rxtx_factor,
             "OS-FLV-EXT-DATA:ephemeral": flavor.ephemeral_gb,
             "OS-FLV-DISABLED:disabled": flavor.disabled,
@@ -207,23 +209,23 @@ def _detail(flavor: Flavor, call: Call) -> dict[str, Any]:
 
 def _is_public(req: falcon.Request, call: Call) -> bool | None:
     """The requested kind (None: both). Callers who are not administrators get those that they may use, whatever they ask for."""
-    given = req.get_param("is_public")
-    if not call.may(policies.PRIVATE_FLAVORS) or given is None:
+    parameter = req.get_param("is_public")
+    if not call.is_allowed(policies.PRIVATE_FLAVORS) or parameter is None:
         return True
-    word = given.strip().lower()
+    word = parameter.strip().lower()
     if word == "none":
         return None
     if word not in _TRUE + _FALSE:
-        raise errors.Invalid(f"is_public: {given[:40]!r} is neither true, false nor none")
+        raise errors.Invalid(f"is_public: {parameter[:40]!r} is neither true, false nor none")
     return word in _TRUE
 
 
-def _least(req: falcon.Request, name: str) -> int:
-    given = req.get_param(name)
-    return 0 if given is None else whole_number(name, given)
+def _minimum_of(req: falcon.Request, name: str) -> int:
+    parameter = req.get_param(name)
+    return 0 if parameter is None else whole_number(name, parameter)
 
 
-def _sorted(req: falcon.Request, found: list[Flavor]) -> list[Flavor]:
+def _sort_flavors(req: falcon.Request, matching: list[Flavor]) -> list[Flavor]:
     """By the keys of the query; those that are equal, and all if it names no key, by size. Raises errors.Invalid."""
     keys = req.get_param_as_list("sort_key") or []
     directions = req.get_param_as_list("sort_dir") or []
@@ -240,11 +242,11 @@ def _sorted(req: falcon.Request, found: list[Flavor]) -> list[Flavor]:
             continue
         if key not in _SORT_KEYS:
             raise errors.Invalid(f"sort_key: {key[:40]!r} is not one of {', '.join((*_SORT_KEYS, _CONSTANT))}")
-        found = sorted(found, key=partial(_sortable, _SORT_KEYS[key]), reverse=direction == "desc")
-    return found
+        matching = sorted(matching, key=partial(_sort_value, _SORT_KEYS[key]), reverse=direction == "desc")
+    return matching
 
 
-def _sortable(field: str, flavor: Flavor) -> tuple[bool, Any]:
+def _sort_value(field: str, flavor: Flavor) -> tuple[bool, Any]:
     """The value of a field. A flavor without a description comes before all others."""
     value = getattr(flavor, field)
     return (value is not None, "" if value is None else value)

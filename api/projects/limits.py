@@ -8,9 +8,9 @@ import msgspec
 from api.http import call as calls
 from api.http import policies
 from api.http.call import Call
-from api.http.microversions import Since
+from api.http.microversions import Microversion
 from api.http.query_parameters import refuse_unknown_names
-from api.http.versions import answer
+from api.http.versions import send_json
 from api.lookup.quota_limits import LimitsInForce, of_servers
 from db.api.projects import quotas
 from db.sql.engine import ApiDatabase
@@ -45,37 +45,37 @@ class ProjectLimits:
         self._limits = limits
 
     def on_get(self, req: falcon.Request, resp: falcon.Response) -> None:
-        call = calls.of(req)
-        project_id = _project(req, call)
-        quota, groups = self._database.read(quotas.usage, project_id)
-        limits = self._limits.of(project_id, call)
-        limits |= msgspec.structs.asdict(quota.own.over(of_servers(limits)))
+        call = calls.get_call(req)
+        project_id = _select_project(req, call)
+        quota, groups = self._database.read(quotas.read_usage, project_id)
+        limits = self._limits.project_limits(project_id, call)
+        limits |= msgspec.structs.asdict(quota.own.over_defaults(of_servers(limits)))
         absolute = {
             "totalInstancesUsed": quota.used.instances,
             "totalCoresUsed": quota.used.cores,
             "totalRAMUsed": quota.used.ram,
             "totalServerGroupsUsed": groups,
         }
-        absolute |= {name: limits[quota_name] for name, quota_name in _names(call).items()}
-        if not call.has(Since.NETWORK_LIMITS_GONE):
+        absolute |= {name: limits[quota_name] for name, quota_name in _limit_names(call).items()}
+        if not call.has_feature(Microversion.NETWORK_LIMITS_GONE):
             absolute |= dict.fromkeys(_NETWORK_USES, 0)
-        if not call.has(Since.IMAGE_LIMITS_GONE):
+        if not call.has_feature(Microversion.IMAGE_LIMITS_GONE):
             absolute["maxImageMeta"] = UNLIMITED
-        answer(resp, {"limits": {"rate": [], "absolute": absolute}})
+        send_json(resp, {"limits": {"rate": [], "absolute": absolute}})
 
 
-def _names(call: Call) -> dict[str, str]:
-    network = {} if call.has(Since.NETWORK_LIMITS_GONE) else _NETWORK
-    injected = {} if call.has(Since.INJECTED_FILES_GONE) else _INJECTED
+def _limit_names(call: Call) -> dict[str, str]:
+    network = {} if call.has_feature(Microversion.NETWORK_LIMITS_GONE) else _NETWORK
+    injected = {} if call.has_feature(Microversion.INJECTED_FILES_GONE) else _INJECTED
     return _NAMES | network | injected
 
 
-def _project(req: falcon.Request, call: Call) -> str:
+def _select_project(req: falcon.Request, call: Call) -> str:
     refuse_unknown_names(req, call, ("tenant_id",))
     named = req.get_param("tenant_id")
     if named is None or named == call.context.project_id:
         return call.context.project_id
     project = checked_identifier("tenant_id", named)
-    if not call.may(policies.OTHER_LIMITS, project):
+    if not call.is_allowed(policies.OTHER_LIMITS, project):
         raise errors.Forbidden("tenant_id: policy does not let you see the limits of another project")
     return project

@@ -7,9 +7,9 @@ import falcon
 from api.http import call as calls
 from api.http import schemas
 from api.http.call import Call
-from api.http.microversions import Since
+from api.http.microversions import Microversion
 from api.http.validation import VersionedValidator, read_body, validated_by
-from api.http.versions import answer
+from api.http.versions import send_json
 from api.lookup import quota_limits as limits_in_force
 from api.lookup.quota_limits import LimitsInForce, names_in
 from api.opts import ApiSettings
@@ -21,7 +21,7 @@ from objects.ids import checked_identifier
 DEFAULT = "default"
 """The only class that is in force."""
 
-_LATE = ("server_groups", "server_group_members")
+_NEWER_NAMES = ("server_groups", "server_group_members")
 """Names that older versions do not show."""
 
 
@@ -37,21 +37,21 @@ class QuotaClasses:
     def on_get(self, req: falcon.Request, resp: falcon.Response, quota_class: str) -> None:
         """Any class: all have the same limits."""
         checked_identifier("quota_class", quota_class)
-        answer(resp, {"quota_class_set": {"id": quota_class} | self._shown(calls.of(req))})
+        send_json(resp, {"quota_class_set": {"id": quota_class} | self._limits_document(calls.get_call(req))})
 
     @validated_by("_validator")
     def on_put(self, req: falcon.Request, resp: falcon.Response, quota_class: str) -> None:
-        call = calls.of(req)
+        call = calls.get_call(req)
         if quota_class != DEFAULT:
             raise errors.Invalid(f"quota_class: only the class {DEFAULT!r} is in force: projects have no other")
         document = read_body(req, self._settings.max_body_size)
-        self._validator.check(call.version, document)
-        given = limits_in_force.given(document["quota_class_set"], "quota_class_set")
-        self._database.write(quota_limits.change, quota_limits.DEFAULTS, given)
-        answer(resp, {"quota_class_set": self._shown(call.after_write())})
+        self._validator.check_body(call.version, document)
+        new_limits = limits_in_force.parse_limits(document["quota_class_set"], "quota_class_set")
+        self._database.write(quota_limits.change_limits, quota_limits.DEFAULTS, new_limits)
+        send_json(resp, {"quota_class_set": self._limits_document(call.after_write())})
 
-    def _shown(self, call: Call) -> dict[str, int]:
-        limits = self._limits.defaults(call)
-        names = names_in(call, Since.NETWORK_CLASSES_GONE)
-        hidden = () if call.has(Since.NETWORK_CLASSES_GONE) else _LATE
+    def _limits_document(self, call: Call) -> dict[str, int]:
+        limits = self._limits.default_limits(call)
+        names = names_in(call, Microversion.NETWORK_CLASSES_GONE)
+        hidden = () if call.has_feature(Microversion.NETWORK_CLASSES_GONE) else _NEWER_NAMES
         return {name: limits[name] for name in names if name not in hidden}

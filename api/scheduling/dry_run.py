@@ -9,7 +9,7 @@ import msgspec
 
 from api.http import call as calls
 from api.http.validation import validated_by
-from api.http.versions import answer
+from api.http.versions import send_json
 from api.lookup.scheduler_queries import SchedulerAsker
 from api.servers.accept import Acceptor, ForeseenBatch
 from api.servers.handlers import BootServers
@@ -29,28 +29,28 @@ class BootDryRun:
 
     @validated_by("_boot")
     def on_post(self, req: falcon.Request, resp: falcon.Response) -> None:
-        call = calls.of(req)
+        call = calls.get_call(req)
         _, boot = self._boot.read(req, call)
         foreseen = self._acceptor.dry_run(call, boot)
-        answer(resp, {"dry_run": _document(foreseen, self._schedulers.dry_run(call, foreseen.spec))})
+        send_json(resp, {"dry_run": _dry_run_document(foreseen, self._schedulers.dry_run(call, foreseen.spec))})
 
 
-def _document(foreseen: ForeseenBatch, told: DryRun) -> dict[str, Any]:
-    decision = told.decision
+def _dry_run_document(foreseen: ForeseenBatch, result: DryRun) -> dict[str, Any]:
+    decision = result.decision
     names = dict(zip(foreseen.spec.fences, foreseen.names, strict=True))
-    servers = [{"name": names[each.instance_uuid]} | _shown(each) for each in told.servers]
-    placed = sum(each.host is not None for each in told.servers)
+    servers = [{"name": names[item.instance_uuid]} | _without_uuid(item) for item in result.servers]
+    placed = sum(item.host is not None for item in result.servers)
     refused = bool(foreseen.refusals) or not placed or bool(decision.waits)
     return {
         "outcome": "refused" if refused else "partial" if decision.message else "placed",
         "refusals": [*foreseen.refusals, *([decision.message] if decision.message else [])],
         "waits": decision.waits,
-        "would_have_fitted": None if decision.relaxations is None else [each.words for each in decision.relaxations],
-        "would_have_fitted_together": [each.words for each in decision.pairs[:1]],
+        "would_have_fitted": None if decision.relaxations is None else [item.as_text for item in decision.relaxations],
+        "would_have_fitted_together": [item.as_text for item in decision.pairs[:1]],
         "largest_flavor": decision.largest_flavor or None,
         "unread_hints": decision.unread_hints,
         "servers": servers,
-        "one_of": told.one_of,
+        "one_of": result.one_of,
         "hosts": decision.hosts,
         "filters": decision.filters,
         "candidates": decision.candidates,
@@ -60,6 +60,6 @@ def _document(foreseen: ForeseenBatch, told: DryRun) -> dict[str, Any]:
     }
 
 
-def _shown(each: msgspec.Struct) -> dict[str, Any]:
+def _without_uuid(record: msgspec.Struct) -> dict[str, Any]:
     """A planned server without its uuid, which a boot would not have."""
-    return {name: value for name, value in msgspec.structs.asdict(each).items() if name != "instance_uuid"}
+    return {name: value for name, value in msgspec.structs.asdict(record).items() if name != "instance_uuid"}

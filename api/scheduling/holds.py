@@ -12,9 +12,9 @@ from api.http import policies
 from api.http.call import Call
 from api.http.query_parameters import refuse_unknown_names, whole_number
 from api.http.validation import validated_by
-from api.http.versions import answer
-from api.lookup.doorbell import Doorbell
-from api.lookup.server_view import iso
+from api.http.versions import send_json
+from api.lookup.doorbell import WakeupSender
+from api.lookup.server_view import format_iso
 from api.opts import ApiSettings
 from api.scheduling.explanation import batch_of
 from api.servers.accept import Acceptor
@@ -26,7 +26,7 @@ from db.api.servers import mappings
 from objects import errors
 from objects.hold import HeldServer, Hold
 from objects.operation import Initiator
-from service.steps import step
+from service.steps import log_step
 
 LOG = logging.getLogger(__name__)
 
@@ -43,7 +43,7 @@ class Holds:
         acceptor: Acceptor,
         boot: BootServers,
         ledger: Ledger,
-        doorbell: Doorbell,
+        doorbell: WakeupSender,
     ) -> None:
         self._settings = settings
         self._acceptor = acceptor
@@ -55,89 +55,93 @@ class Holds:
     @validated_by("_boot")
     def on_post(self, req: falcon.Request, resp: falcon.Response) -> None:
         """Takes the body of ``POST /servers``. ``seconds``: how long to hold."""
-        call = calls.of(req)
+        call = calls.get_call(req)
         refuse_unknown_names(req, call, ("seconds",))
-        seconds = self._seconds(req)
+        seconds = self._hold_seconds(req)
         document, boot = self._boot.read(req, call)
-        taken = self._acceptor.accept(call, boot, self._boot.token_of(req, call, document), seconds)
+        taken = self._acceptor.accept_batch(call, boot, self._boot.token_of(req, call, document), seconds)
         accepted = taken.accepted
         for uuid in accepted.uuids:
-            step(LOG, "replayed" if accepted.replayed else "accepted", uuid, call.context.request_id)
-        self._doorbell.accepted(call.context, accepted.batch_id)
-        shown = _shown(self._find(call, accepted.batch_id), call)
+            log_step(LOG, "replayed" if accepted.replayed else "accepted", uuid, call.context.request_id)
+        self._doorbell.ring_for_batch(call.context, accepted.batch_id)
+        shown = _hold_document(self._find_hold(call, accepted.batch_id), call)
         if taken.admin_pass is not None:
             shown["adminPass"] = taken.admin_pass
-        answer(resp, {"hold": shown}, 202)
+        send_json(resp, {"hold": shown}, 202)
 
     def on_get(self, req: falcon.Request, resp: falcon.Response) -> None:
-        call = calls.of(req)
+        call = calls.get_call(req)
         refuse_unknown_names(req, call, ())
-        found = self._database.read(holds.list_all, call.scope)
-        answer(resp, {"holds": [_shown(hold, call) for hold in found]})
+        visible = self._database.read(holds.list_all, call.project_scope)
+        send_json(resp, {"holds": [_hold_document(hold, call) for hold in visible]})
 
     def on_get_one(self, req: falcon.Request, resp: falcon.Response, hold_id: str) -> None:
-        call = calls.of(req)
-        answer(resp, {"hold": _shown(self._find(call, hold_id), call)})
+        call = calls.get_call(req)
+        send_json(resp, {"hold": _hold_document(self._find_hold(call, hold_id), call)})
 
     def on_post_boot(self, req: falcon.Request, resp: falcon.Response, hold_id: str) -> None:
         """Build its servers. Their hosts are checked again as for a new claim, and replaced where they would not be chosen now."""
-        call = calls.of(req)
+        call = calls.get_call(req)
         if req.content_length:
             raise errors.Invalid("A hold is booted as it was made: send no body.")
-        hold = self._find(call, hold_id)
-        now = self._database.now()
-        if not self._database.write(incarnation.if_compared, None, holds.boot, hold.id, now, now + self._settings.build_timeout):
-            raise self._gone(call, hold_id)
-        self._doorbell.accepted(call.context, hold.id)
-        answer(resp, {"hold": _shown(hold, call)}, 202)
+        hold = self._find_hold(call, hold_id)
+        now = self._database.current_time()
+        if not self._database.write(
+            incarnation.if_compared, None, holds.boot_hold, hold.id, now, now + self._settings.build_timeout
+        ):
+            raise self._missing_hold(call, hold_id)
+        self._doorbell.ring_for_batch(call.context, hold.id)
+        send_json(resp, {"hold": _hold_document(hold, call)}, 202)
 
     def on_delete_one(self, req: falcon.Request, resp: falcon.Response, hold_id: str) -> None:
-        call = calls.of(req)
-        hold = self._find(call, hold_id)
+        call = calls.get_call(req)
+        hold = self._find_hold(call, hold_id)
         initiator = Initiator(request_id=call.context.request_id, user_id=call.context.user_id)
-        if not self._ledger.write(incarnation.charged_if_compared, None, holds.release, hold.id, self._database.now(), initiator):
-            raise self._gone(call, hold_id)
+        if not self._ledger.write(
+            incarnation.charged_if_compared, None, holds.release_hold, hold.id, self._database.current_time(), initiator
+        ):
+            raise self._missing_hold(call, hold_id)
         resp.status = 204
 
-    def _seconds(self, req: falcon.Request) -> int:
+    def _hold_seconds(self, req: falcon.Request) -> int:
         longest = self._settings.max_hold_seconds
         if not longest:
             raise errors.Forbidden("Holds are switched off: [api] max_hold_seconds is 0.")
-        given = req.get_param("seconds")
-        seconds = whole_number("seconds", given) if given is not None else 0
+        parameter = req.get_param("seconds")
+        seconds = whole_number("seconds", parameter) if parameter is not None else 0
         if not 0 < seconds <= longest:
             raise errors.Invalid(f"seconds: say how long to hold the hosts, from 1 to {longest} ([api] max_hold_seconds)")
         return seconds
 
-    def _find(self, call: Call, hold_id: str) -> Hold:
+    def _find_hold(self, call: Call, hold_id: str) -> Hold:
         """Raises errors.NotFound, and errors.Conflict for one that was booted."""
         batch_id = batch_of(hold_id)
-        hold = self._database.read(holds.read, batch_id, call.scope) if batch_id else None
+        hold = self._database.read(holds.read, batch_id, call.project_scope) if batch_id else None
         if hold is None:
-            raise self._gone(call, hold_id)
+            raise self._missing_hold(call, hold_id)
         return hold
 
-    def _gone(self, call: Call, hold_id: str) -> errors.SuperconductorError:
+    def _missing_hold(self, call: Call, hold_id: str) -> errors.SuperconductorError:
         batch_id = batch_of(hold_id)
-        servers = self._database.read(mappings.of_batch, batch_id, call.scope) if batch_id else []
+        servers = self._database.read(mappings.of_batch, batch_id, call.project_scope) if batch_id else []
         if any(not server.deleted for server in servers):
             return errors.Conflict(f"Hold {hold_id[:80]} was booted, or never was a hold: its servers are building or built.")
         return errors.NotFound(f"Hold {hold_id[:80]} could not be found: it was released, it has expired, or it never was.")
 
 
-def _shown(hold: Hold, call: Call) -> dict[str, Any]:
+def _hold_document(hold: Hold, call: Call) -> dict[str, Any]:
     """Hosts and cells are for those who may read them in explanations."""
     return {
         "id": hold.id,
-        "state": str(hold.state),
+        "state": str(hold.hold_state),
         "project_id": hold.project_id,
         "user_id": hold.user_id,
-        "created_at": iso(hold.created_at),
-        "expires_at": iso(hold.expires_at),
-        "servers": [_server(server, with_host=call.may(policies.EXPLAIN_ALL)) for server in hold.servers],
+        "created_at": format_iso(hold.created_at),
+        "expires_at": format_iso(hold.expires_at),
+        "servers": [_held_server(server, with_host=call.is_allowed(policies.EXPLAIN_ALL)) for server in hold.servers],
     }
 
 
-def _server(server: HeldServer, *, with_host: bool) -> dict[str, Any]:
-    place = {"cell": server.cell, "host": server.host, "node": server.node} if with_host else {}
-    return {"id": server.uuid, "name": server.name, "held": server.held, "fault": server.fault} | place
+def _held_server(server: HeldServer, *, with_host: bool) -> dict[str, Any]:
+    location = {"cell": server.cell, "host": server.host, "node": server.node} if with_host else {}
+    return {"id": server.uuid, "name": server.name, "held": server.held, "fault": server.fault} | location

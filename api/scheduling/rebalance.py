@@ -5,7 +5,7 @@ from __future__ import annotations
 import falcon
 
 from api.http import call as calls
-from api.http.versions import answer
+from api.http.versions import send_json
 from api.lookup.scheduler_queries import SchedulerAsker
 from api.servers.accept import Acceptor
 from objects import errors, text
@@ -26,7 +26,7 @@ class RebalanceDryRun:
         self._schedulers = schedulers
 
     def on_get(self, req: falcon.Request, resp: falcon.Response) -> None:
-        call = calls.of(req)
+        call = calls.get_call(req)
         for name in req.params:
             if name not in PARAMETERS:
                 raise errors.Invalid(f"{name[:80]}: is no parameter here; there are {', '.join(PARAMETERS)}")
@@ -41,21 +41,21 @@ class RebalanceDryRun:
                 project_id=context.project_id,
                 user_id=context.user_id,
                 name="rebalance",
-                flavor=self._acceptor.flavor(call, flavor, "flavor"),
+                flavor=self._acceptor.find_flavor(call, flavor, "flavor"),
             )
             for flavor in req.get_param_as_list("flavor") or []
         ]
-        answer(resp, {"rebalance": self._schedulers.rebalance(call, specs, _per_cent(req.get_param("at_most")))})
+        send_json(resp, {"rebalance": self._schedulers.plan_rebalance(call, specs, _per_cent(req.get_param("at_most")))})
 
 
-def _per_cent(given: str | None) -> float:
+def _per_cent(parameter: str | None) -> float:
     """Raises errors.Invalid for what is not above 0 and at most 100."""
-    if given is None:
+    if parameter is None:
         return AT_MOST_DEFAULT
     try:
-        number = float(given)
+        number = float(parameter)
     except ValueError:
         number = 0.0
     if not 0 < number <= 100:
-        raise errors.Invalid(f"at_most: {given[:40]!r} is not a number above 0 and up to 100")
+        raise errors.Invalid(f"at_most: {parameter[:40]!r} is not a number above 0 and up to 100")
     return number

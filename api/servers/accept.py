@@ -93,7 +93,7 @@ class Acceptor:
         self._boot_secrets = boot_secrets
         self._group_commit: GroupCommit[NewBatch, Accepted] = GroupCommit(self._store, window=GATHER_WINDOW_S, patient=False)
 
-    def accept(self, call: Call, boot: BootRequest, token: ClientToken | None, hold_seconds: int = 0) -> AcceptedBatch:
+    def accept_batch(self, call: Call, boot: BootRequest, token: ClientToken | None, hold_seconds: int = 0) -> AcceptedBatch:
         """Store the batch. Raises errors.Invalid and errors.Forbidden, naming the field, and errors.OverQuota.
 
         It is judged by what is cached, and the transaction checks that this was in force. Otherwise, and before a refusal, it is
@@ -102,13 +102,13 @@ class Acceptor:
         If the ``token`` was used before: errors.KeyReused for a different request, errors.Conflict if its servers are purged.
         """
         # First, so that whatever is looked up later is as new as these epochs, or newer.
-        known = epochs.total({**self._catalog.epochs, **self._limits.epochs})
+        known = epochs.sum_judging({**self._catalog.cached_epochs, **self._limits.cached_epochs})
         try:
             return self._accept_once(msgspec.structs.replace(call, since=-math.inf), boot, token, hold_seconds, known)
         except epochs.Superseded:
             pass
         except (errors.Invalid, errors.Forbidden, errors.OverQuota, errors.Conflict):
-            if epochs.total(self._catalog.epochs_in_force(call)) == known:
+            if epochs.sum_judging(self._catalog.epochs_in_force(call)) == known:
                 raise
         return self._accept_once(call, boot, token, hold_seconds, None)
 
@@ -116,10 +116,10 @@ class Acceptor:
         self, call: Call, boot: BootRequest, token: ClientToken | None, hold_seconds: int, judged_by: int | None
     ) -> AcceptedBatch:
         boot_secrets = self._boot_secrets.of_boot(boot)
-        batch = self.prepare(call, boot, boot_secrets, judged_by)
+        batch = self.prepare_batch(call, boot, boot_secrets, judged_by)
         began = time.time()
         if hold_seconds:
-            now = self._database.now()
+            now = self._database.current_time()
             batch = msgspec.structs.replace(batch, token=token, held_until=now + hold_seconds)
             accepted = self._database.write(_accept_held, batch, now, self._settings.max_holds)
         elif token is None:
@@ -129,16 +129,16 @@ class Acceptor:
         if accepted.replayed:
             password = self._boot_secrets.repeated_password(accepted.batch_id, accepted.sealed)
         else:
-            metrics.since(metrics.STAGE["accept"], began)
+            metrics.observe_since(metrics.STAGE["accept"], began)
             metrics.ACCEPTED.inc(len(accepted.uuids))
-            password = self._boot_secrets.answered(boot_secrets)
+            password = self._boot_secrets.returned_password(boot_secrets)
         return AcceptedBatch(accepted=accepted, admin_pass=password)
 
     def _store(self, batches: Sequence[NewBatch]) -> list[Accepted]:
         """One transaction for concurrent requests. Raises if one of several is refused; the caller then retries each alone."""
-        return self._database.write(accepting.accept, batches, self._database.now())
+        return self._database.write(accepting.accept_batch, batches, self._database.current_time())
 
-    def prepare(self, call: Call, boot: BootRequest, boot_secrets: BootSecrets, judged_by: int | None = None) -> NewBatch:
+    def prepare_batch(self, call: Call, boot: BootRequest, boot_secrets: BootSecrets, judged_by: int | None = None) -> NewBatch:
         """The batch to store, with everything that the request names looked up. Writes nothing.
 
         ``boot_secrets``: of its guests. ``judged_by``: see ``Admission``.
@@ -148,21 +148,23 @@ class Acceptor:
         limits = self._limits.in_force(call)
         check_personality(boot_secrets.files, limits)
         batch_id = context.request_id.removeprefix("req-")  # so that the request ID leads to the batch
-        sealed = self._boot_secrets.seal(batch_id, boot_secrets)
-        spec = self._spec(call, boot, batch_id, limits, has_secrets=sealed is not None)
-        planned = ports.plan(boot.networks, boot.count, self._catalog.networks(call), partial(self._ports_of, context.project_id))
-        properties = msgspec.structs.replace(spec.properties, networks=ports.text(planned))
+        sealed = self._boot_secrets.seal_secrets(batch_id, boot_secrets)
+        spec = self._build_spec(call, boot, batch_id, limits, has_secrets=sealed is not None)
+        planned = ports.plan_ports(
+            boot.networks, boot.count, self._catalog.networks_by_uuid(call), partial(self._ports_of, context.project_id)
+        )
+        properties = msgspec.structs.replace(spec.properties, networks=ports.format_networks(planned))
         return NewBatch(
             spec=msgspec.structs.replace(spec, properties=properties),
             servers=tuple(
                 NewServer(uuid=str(uuid4()), name=name, launch_index=index)
                 for index, name in enumerate(boot.server_names(boot.count))
             ),
-            deadline=self._database.now() + self._settings.build_timeout,
+            deadline=self._database.current_time() + self._settings.build_timeout,
             admission=Admission(
                 limits=self._limits.of_servers(call),
                 at_least=boot.min_count,
-                group_members=self._limits.of(context.project_id, call)["server_group_members"],
+                group_members=self._limits.project_limits(context.project_id, call)["server_group_members"],
                 user_group_members=self._limits.of_user(context.project_id, context.user_id, call).get(
                     "server_group_members", UNLIMITED
                 ),
@@ -174,28 +176,30 @@ class Acceptor:
         )
 
     def dry_run(self, call: Call, boot: BootRequest) -> ForeseenBatch:
-        """What ``accept`` would store, and why it would not. Writes nothing. Raises what ``prepare`` does."""
-        batch = self.prepare(call, boot, self._boot_secrets.of_boot(boot))
-        count, refusals = self._database.read(accepting.foresee, batch)
+        """What ``accept_batch`` would store, and why it would not. Writes nothing. Raises what ``prepare_batch`` does."""
+        batch = self.prepare_batch(call, boot, self._boot_secrets.of_boot(boot))
+        count, refusals = self._database.read(accepting.foresee_accept, batch)
         fences = {server.uuid: 1 for server in batch.servers[:count]}
         spec = msgspec.structs.replace(batch.spec, num_instances=count, fences=fences)
         return ForeseenBatch(spec=spec, names=tuple(boot.server_names(count)), refusals=tuple(refusals))
 
-    def _spec(self, call: Call, boot: BootRequest, batch_id: str, limits: Mapping[str, int], *, has_secrets: bool) -> RequestSpec:
+    def _build_spec(
+        self, call: Call, boot: BootRequest, batch_id: str, limits: Mapping[str, int], *, has_secrets: bool
+    ) -> RequestSpec:
         """``limits``: those of the caller, by name."""
         context, hints = call.context, boot.hints
-        destination = self._destination(call, boot.availability_zone)
-        requested = self._requested(call, boot, destination)
+        destination = self._parse_destination(call, boot.availability_zone)
+        requested = self._requested_destination(call, boot, destination)
         for name in boot.security_groups:
-            if not security_groups.names(context.project_id, name):
+            if not security_groups.is_group_name(context.project_id, name):
                 raise errors.Invalid(f"server.security_groups: security group {name[:80]!r} could not be found")
         try:
-            scheduler_hints.check(hints)
+            scheduler_hints.check_hints(hints)
         except errors.Invalid as error:
             raise errors.Invalid(f"{boot.hints_field}.{error}") from None
-        if hints.get("ignore_hosts") and not call.may(policies.FORCED_HOST):
+        if hints.get("ignore_hosts") and not call.is_allowed(policies.FORCED_HOST):
             raise errors.Forbidden(f"{boot.hints_field}.ignore_hosts: policy does not let you name hosts")
-        flavor = self.flavor(call, boot.flavor, "server.flavorRef")
+        flavor = self.find_flavor(call, boot.flavor, "server.flavorRef")
         checked_metadata(boot.properties.metadata, limits["metadata_items"])
         key_name = boot.properties.key_name
         public_key = named_public_key(self._database, call, key_name, "server") if key_name is not None else None
@@ -210,7 +214,7 @@ class Acceptor:
             num_instances=boot.count,
             min_count=boot.min_count if boot.min_count < boot.count and not boot.all_or_nothing else None,
             availability_zone=destination.zone,
-            group=self._group(call, hints.get("group", ()), boot.hints_field),
+            group=self._find_group(call, hints.get("group", ()), boot.hints_field),
             ignore_hosts=hints.get("ignore_hosts", ()),
             force_hosts=destination.hosts,
             force_nodes=destination.nodes,
@@ -238,39 +242,39 @@ class Acceptor:
         found = self._database.read(project_ports.by_uuid, uuids)
         return {uuid: port for uuid, port in found.items() if port.project_id == project_id}
 
-    def flavor(self, call: Call, flavor_id: str, field: str) -> Flavor:
+    def find_flavor(self, call: Call, flavor_id: str, field: str) -> Flavor:
         """A flavor by ID or name, as a server keeps it. Raises errors.Invalid, naming the field, if no server may have it."""
-        flavor = self._catalog.flavor(flavor_id, call)
+        flavor = self._catalog.find_flavor(flavor_id, call)
         if flavor is None or flavor.disabled:
             raise errors.Invalid(f"{field}: {flavor_id[:80]!r} could not be found")
         try:
-            extra_specs.check(flavor.extra_specs)
+            extra_specs.check_specs(flavor.extra_specs)
         except errors.Invalid as error:
             raise errors.Invalid(f"{field}: extra spec {error}") from error
         return flavor.of_a_server()
 
-    def _destination(self, call: Call, given: str | None) -> ZoneAndHost:
-        if given is None:
+    def _parse_destination(self, call: Call, zone_text: str | None) -> ZoneAndHost:
+        if zone_text is None:
             return ZoneAndHost()
-        zone, _, rest = given.partition(":")
+        zone, _, rest = zone_text.partition(":")
         host, _, node = rest.partition(":")
-        if ":" in given and not call.may(policies.FORCED_HOST):
+        if ":" in zone_text and not call.is_allowed(policies.FORCED_HOST):
             raise errors.Forbidden("server.availability_zone: policy does not let you name a host (zone:host:node)")
-        if ":" in node or (":" in given and not (host or node)):
-            raise errors.Invalid(f"server.availability_zone: {given[:80]!r} is neither a zone nor zone:host:node")
+        if ":" in node or (":" in zone_text and not (host or node)):
+            raise errors.Invalid(f"server.availability_zone: {zone_text[:80]!r} is neither a zone nor zone:host:node")
         if zone and zone != self._settings.default_availability_zone and not self._catalog.has_zone(zone, call):
             raise errors.Invalid(f"server.availability_zone: zone {zone[:80]!r} could not be found")
-        if ":" in given:
+        if ":" in zone_text:
             self._refuse_unknown("server.availability_zone", host or None, node or None)
         return ZoneAndHost(zone=zone or None, hosts=(host,) if host else (), nodes=(node,) if node else ())
 
-    def _requested(self, call: Call, boot: BootRequest, forced: ZoneAndHost) -> Destination | None:
+    def _requested_destination(self, call: Call, boot: BootRequest, forced: ZoneAndHost) -> Destination | None:
         """The host and node asked for, which must pass all filters. Raises errors.Forbidden and errors.Invalid."""
         host, node = boot.host, boot.hypervisor_hostname
         if host is None and node is None:
             return None
         field = "server.host" if host is not None else "server.hypervisor_hostname"
-        if not call.may(policies.REQUESTED_HOST):
+        if not call.is_allowed(policies.REQUESTED_HOST):
             raise errors.Forbidden(f"{field}: policy does not let you ask for a host")
         if forced.hosts or forced.nodes:
             raise errors.Invalid(f"{field}: give either this or a host in availability_zone")
@@ -282,12 +286,12 @@ class Acceptor:
         if not self._database.read(host_mappings.is_known, host, node):
             raise errors.Invalid(f"{field}: Compute host {(host or node or '')[:80]} could not be found.")
 
-    def _group(self, call: Call, references: tuple[str, ...], field: str) -> ServerGroup | None:
+    def _find_group(self, call: Call, references: tuple[str, ...], field: str) -> ServerGroup | None:
         if not references:
             return None
         if len(references) > 1:
             raise errors.Invalid(f"{field}.group: a server can be in one group only")
-        group = self._catalog.group(references[0], call)
+        group = self._catalog.find_group(references[0], call)
         if group is None:
             raise errors.Invalid(f"{field}.group: server group {references[0][:80]!r} could not be found; give its UUID")
         return group
@@ -295,8 +299,8 @@ class Acceptor:
 
 def _accept_held(tx: ApiTransaction, batch: NewBatch, now: float, limit: int) -> Accepted:
     """Accept a batch with a hold."""
-    [accepted] = accepting.accept(tx, [batch], now)
+    [accepted] = accepting.accept_batch(tx, [batch], now)
     if not accepted.replayed:
         spec = batch.spec
-        holds.begin(tx, spec.batch_id, spec.project_id, spec.user_id, now, batch.held_until or now, limit)
+        holds.begin_hold(tx, spec.batch_id, spec.project_id, spec.user_id, now, batch.held_until or now, limit)
     return accepted

@@ -10,7 +10,7 @@ import falcon
 from api.http import call as calls
 from api.http import not_served, policies, schemas
 from api.http.call import Call
-from api.http.microversions import Since, Version
+from api.http.microversions import Microversion, Version
 from api.http.schemas import Schema
 from api.http.validation import VersionedValidator, read_body, validated_by
 from api.lookup.server_lookup import Finder
@@ -42,11 +42,11 @@ class ServerActions:
 
     def __init__(self, settings: ApiSettings, actions: Iterable[ServerAction]) -> None:
         self._settings = settings
-        self._actions = {action.name: (action, _validator(action)) for action in actions}
+        self._actions = {action.name: (action, _action_validator(action)) for action in actions}
         self._bodies = _ActionBodies({name: validator for name, (_, validator) in self._actions.items()})
 
     @property
-    def names(self) -> frozenset[str]:
+    def action_names(self) -> frozenset[str]:
         """The names of the actions that are served."""
         return frozenset(self._actions)
 
@@ -56,7 +56,7 @@ class ServerActions:
 
         Raises errors.NotOffered for an action that is not served, errors.NotFound for one that this version does not have.
         """
-        call = calls.of(req)
+        call = calls.get_call(req)
         document = read_body(req, self._settings.max_body_size)
         if len(document) != 1:
             raise errors.Invalid(f"The body must name exactly one action; it has {len(document)} keys.")
@@ -64,10 +64,10 @@ class ServerActions:
         if name not in self._actions:
             not_served.refuse_action(name, call.version)
             raise errors.Invalid(f"There is no such action: {name[:80]!r}")
-        not_served.check(f"The action {name}", not_served.SERVER_ACTIONS.get(name), call.version)
+        not_served.check_version(f"The action {name}", not_served.SERVER_ACTIONS.get(name), call.version)
         action, validator = self._actions[name]
         call = call.guarded_by(action.rule)
-        validator.check(call.version, document)
+        validator.check_body(call.version, document)
         action.run(call, server_id, document[name], resp)
 
 
@@ -79,16 +79,16 @@ class _ActionBodies:
 
     def schema(self, version: Version) -> Schema:
         known = {name: not_served.SERVER_ACTIONS.get(name) for name in self._validators}
-        served = [name for name, operation in known.items() if operation is None or operation.holds(version)]
+        served = [name for name, operation in known.items() if operation is None or operation.is_in(version)]
         return {"anyOf": [self._validators[name].schema(version) for name in served]}
 
 
-def _validator(action: ServerAction) -> VersionedValidator:
-    return VersionedValidator([(since, schemas.action(action.name, value)) for since, value in action.versions])
+def _action_validator(action: ServerAction) -> VersionedValidator:
+    return VersionedValidator([(since, schemas.action_body(action.name, value)) for since, value in action.versions])
 
 
 class Locks:
-    """The actions ``lock`` and ``unlock``.
+    """The actions ``lock_edit`` and ``unlock_edit``.
 
     A project's own lock protects it from mistakes of its members. The lock of an administrator of another project also keeps the
     project from unlocking.
@@ -97,37 +97,37 @@ class Locks:
     def __init__(self, edits: ServerEdits) -> None:
         self._edits = edits
 
-    def actions(self) -> tuple[ServerAction, ...]:
+    def server_actions(self) -> tuple[ServerAction, ...]:
         return (
-            ServerAction(name="lock", rule=policies.LOCK, versions=schemas.LOCK, run=self._lock),
-            ServerAction(name="unlock", rule=policies.UNLOCK, versions=schemas.NO_VALUE, run=self._unlock),
+            ServerAction(name="lock", rule=policies.LOCK, versions=schemas.LOCK, run=self._lock_server),
+            ServerAction(name="unlock", rule=policies.UNLOCK, versions=schemas.NO_VALUE, run=self._unlock_server),
         )
 
-    def _lock(self, call: Call, server_id: str, value: Any, resp: falcon.Response) -> None:
-        reason = value.get("locked_reason") if value and call.has(Since.LOCKED_REASON) else None
+    def _lock_server(self, call: Call, server_id: str, value: Any, resp: falcon.Response) -> None:
+        reason = value.get("locked_reason") if value and call.has_feature(Microversion.LOCKED_REASON) else None
 
-        def lock(server: Server, current: ServerProperties) -> Edit:
-            holder = _holder(server, call)
+        def lock_edit(server: Server, current: ServerProperties) -> Edit:
+            holder = _lock_holder(server, call)
             if holder == OWNER and server.locked_by is not None:
                 return Edit()  # the owner does not take over an administrator's lock
             return Edit(locked_by=holder, locked_reason=reason)
 
-        self._edits.change(call, server_id, lock)
+        self._edits.change_server(call, server_id, lock_edit)
         resp.status = 202
 
-    def _unlock(self, call: Call, server_id: str, value: object, resp: falcon.Response) -> None:
-        overrides = call.may(policies.UNLOCK_OVERRIDE)
+    def _unlock_server(self, call: Call, server_id: str, value: object, resp: falcon.Response) -> None:
+        overrides = call.is_allowed(policies.UNLOCK_OVERRIDE)
 
-        def unlock(server: Server, current: ServerProperties) -> Edit:
+        def unlock_edit(server: Server, current: ServerProperties) -> Edit:
             if server.locked_by is None:
                 return Edit()
-            if server.locked_by != _holder(server, call) and not overrides:
+            if server.locked_by != _lock_holder(server, call) and not overrides:
                 raise errors.Forbidden(
                     f"Instance {server.uuid} was locked by an administrator: only an administrator can unlock it."
                 )
             return Edit(locked_by=None, locked_reason=None)
 
-        self._edits.change(call, server_id, unlock)
+        self._edits.change_server(call, server_id, unlock_edit)
         resp.status = 202
 
 
@@ -140,18 +140,18 @@ class NetworkInfo:
     def __init__(self, finder: Finder) -> None:
         self._finder = finder
 
-    def actions(self) -> tuple[ServerAction, ...]:
+    def server_actions(self) -> tuple[ServerAction, ...]:
         rule = policies.INJECT_NETWORK_INFO
-        return (ServerAction(name="injectNetworkInfo", rule=rule, versions=schemas.NO_VALUE, run=self._inject),)
+        return (ServerAction(name="injectNetworkInfo", rule=rule, versions=schemas.NO_VALUE, run=self._inject_network_info),)
 
-    def _inject(self, call: Call, server_id: str, value: object, resp: falcon.Response) -> None:
-        server = self._finder.server(server_id, call)
-        check_lock(server.uuid, server.locked_by, ignored=call.may(policies.IGNORE_LOCK))
+    def _inject_network_info(self, call: Call, server_id: str, value: object, resp: falcon.Response) -> None:
+        server = self._finder.get_server(server_id, call)
+        check_lock(server.uuid, server.locked_by, ignored=call.is_allowed(policies.IGNORE_LOCK))
         if server.state != "active":
             state = vm_state_of(server)
             raise errors.Conflict(f"Cannot 'injectNetworkInfo' instance {server.uuid} while it is in vm_state {state}")
         resp.status = 202
 
 
-def _holder(server: Server, call: Call) -> str:
+def _lock_holder(server: Server, call: Call) -> str:
     return OWNER if server.project_id == call.context.project_id else ADMIN

@@ -5,7 +5,7 @@ from __future__ import annotations
 import falcon
 
 from api.http import call as calls
-from api.http.versions import answer
+from api.http.versions import send_json
 from api.lookup import ports
 from api.lookup.server_lookup import Finder
 from objects import errors
@@ -18,13 +18,13 @@ class ServerAddresses:
         self._finder = finder
 
     def on_get(self, req: falcon.Request, resp: falcon.Response, server_id: str) -> None:
-        answer(resp, {"addresses": self._addresses(req, server_id)})
+        send_json(resp, {"addresses": self._read_addresses(req, server_id)})
 
     def on_get_one(self, req: falcon.Request, resp: falcon.Response, server_id: str, network: str) -> None:
-        found = self._addresses(req, server_id)
-        if network not in found:
+        addresses_by_network = self._read_addresses(req, server_id)
+        if network not in addresses_by_network:
             raise errors.NotFound(f"Network not found: server {server_id} has no address in {network[:80]!r}.")
-        answer(resp, {network: found[network]})
+        send_json(resp, {network: addresses_by_network[network]})
 
-    def _addresses(self, req: falcon.Request, server_id: str) -> ports.Document:
-        return ports.brief(self._finder.ports(self._finder.server(server_id, calls.of(req))))
+    def _read_addresses(self, req: falcon.Request, server_id: str) -> ports.Document:
+        return ports.brief_addresses(self._finder.list_ports(self._finder.get_server(server_id, calls.get_call(req))))

@@ -9,8 +9,8 @@ import falcon
 import msgspec
 
 from api.http import call as calls
-from api.http.microversions import Since
-from api.http.versions import answer
+from api.http.microversions import Microversion
+from api.http.versions import send_json
 from api.lookup.guest_asker import GuestAsker
 from objects.base import Object
 from objects.diagnostics import Diagnostics
@@ -27,36 +27,41 @@ class ServerDiagnostics:
         self._asker = asker
 
     def on_get(self, req: falcon.Request, resp: falcon.Response, server_id: str) -> None:
-        call = calls.of(req)
-        server = self._asker.find(call, server_id)
-        found = self._asker.diagnostics(call, server.uuid)
-        answer(resp, _standard(found, server) if call.has(Since.STANDARD_DIAGNOSTICS) else _free(found))
+        call = calls.get_call(req)
+        server = self._asker.find_server(call, server_id)
+        diagnostics = self._asker.get_diagnostics(call, server.uuid)
+        send_json(
+            resp,
+            _standard_document(diagnostics, server)
+            if call.has_feature(Microversion.STANDARD_DIAGNOSTICS)
+            else _free_document(diagnostics),
+        )
 
 
-def _standard(found: Diagnostics, server: Server) -> dict[str, Any]:
+def _standard_document(diagnostics: Diagnostics, server: Server) -> dict[str, Any]:
     """``uptime`` is that of the server, as in Nova: in seconds since its first start."""
     return {
-        "state": found.state,
+        "state": diagnostics.state,
         "driver": DRIVER,
-        "hypervisor": found.hypervisor,
+        "hypervisor": diagnostics.hypervisor,
         "hypervisor_os": None,
         "uptime": None if server.launched_at is None else max(0, int(time.time() - server.launched_at)),
-        "config_drive": found.config_drive,
-        "num_cpus": _number(found.cpus),
-        "num_disks": _number(found.disks),
-        "num_nics": _number(found.nics),
-        "cpu_details": [{"id": cpu.id, "time": cpu.time, "utilisation": None} for cpu in found.cpus or ()],
-        "disk_details": [_without_device(disk) for disk in found.disks or ()],
-        "nic_details": [_without_device(nic) | {"rx_rate": None, "tx_rate": None} for nic in found.nics or ()],
-        "memory_details": {"maximum": found.memory_mb, "used": found.memory_used_mb},
+        "config_drive": diagnostics.config_drive,
+        "num_cpus": _count_of(diagnostics.cpus),
+        "num_disks": _count_of(diagnostics.disks),
+        "num_nics": _count_of(diagnostics.nics),
+        "cpu_details": [{"id": cpu.id, "time": cpu.time, "utilisation": None} for cpu in diagnostics.cpus or ()],
+        "disk_details": [_without_device(disk) for disk in diagnostics.disks or ()],
+        "nic_details": [_without_device(nic) | {"rx_rate": None, "tx_rate": None} for nic in diagnostics.nics or ()],
+        "memory_details": {"maximum": diagnostics.memory_mb, "used": diagnostics.memory_used_mb},
     }
 
 
-def _free(found: Diagnostics) -> dict[str, int]:
+def _free_document(diagnostics: Diagnostics) -> dict[str, int]:
     """Only what is known. Memory in KiB."""
-    values = {"memory": _kib(found.memory_mb), "memory-actual": _kib(found.memory_used_mb)}
-    values |= {f"cpu{cpu.id}_time": cpu.time for cpu in found.cpus or ()}
-    for disk in found.disks or ():
+    values = {"memory": _to_kib(diagnostics.memory_mb), "memory-actual": _to_kib(diagnostics.memory_used_mb)}
+    values |= {f"cpu{cpu.id}_time": cpu.time for cpu in diagnostics.cpus or ()}
+    for disk in diagnostics.disks or ():
         values |= {
             f"{disk.device}_read": disk.read_bytes,
             f"{disk.device}_read_req": disk.read_requests,
@@ -64,7 +69,7 @@ def _free(found: Diagnostics) -> dict[str, int]:
             f"{disk.device}_write_req": disk.write_requests,
             f"{disk.device}_errors": disk.errors_count,
         }
-    for nic in found.nics or ():
+    for nic in diagnostics.nics or ():
         values |= {
             f"{nic.device}_rx": nic.rx_octets,
             f"{nic.device}_rx_packets": nic.rx_packets,
@@ -78,7 +83,7 @@ def _free(found: Diagnostics) -> dict[str, int]:
     return {name: value for name, value in values.items() if value is not None}
 
 
-def _number(parts: tuple[Object, ...] | None) -> int | None:
+def _count_of(parts: tuple[Object, ...] | None) -> int | None:
     return None if parts is None else len(parts)
 
 
@@ -86,5 +91,5 @@ def _without_device(part: Object) -> dict[str, Any]:
     return {name: value for name, value in msgspec.structs.asdict(part).items() if name != "device"}
 
 
-def _kib(mib: int | None) -> int | None:
+def _to_kib(mib: int | None) -> int | None:
     return None if mib is None else mib * 1024

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from api.http import policies
 from api.http.call import Call
 from api.http.validation import is_uuid
-from api.lookup.server_lookup import missing
+from api.lookup.server_lookup import server_not_found
 from db.api.servers import edits, mappings
 from db.api.servers.edits import Decide, Edit, Edited
 from db.sql.connection import ApiTransaction
@@ -26,41 +26,41 @@ class ServerEdits:
 
     def read(self, call: Call, server_id: str) -> ServerProperties:
         """The server's properties with all edits."""
-        found = self._database.read(_read, server_id, call.scope) if is_uuid(server_id) else None
-        if found is None:
-            raise missing(server_id)
-        return found
+        stored = self._database.read(_read, server_id, call.project_scope) if is_uuid(server_id) else None
+        if stored is None:
+            raise server_not_found(server_id)
+        return stored
 
-    def change(self, call: Call, server_id: str, decide: Decide) -> Edited:
+    def change_server(self, call: Call, server_id: str, decide: Decide) -> Edited:
         """Edit the server as ``decide`` says, locked or not. Raises what that raises."""
         edited = None
         if is_uuid(server_id):
             edited = self._database.write(
-                edits.change,
+                edits.change_server,
                 server_id,
                 decide,
-                project_id=call.scope,
-                now=self._database.now(),
+                project_id=call.project_scope,
+                now=self._database.current_time(),
                 unique_names=self._unique_names,
             )
         if edited is None:
-            raise missing(server_id)
+            raise server_not_found(server_id)
         return edited
 
     def change_unlocked(self, call: Call, server_id: str, decide: Callable[[ServerProperties], Edit]) -> Edited:
         """The same, but raises errors.Conflict if the server is locked and the caller may not ignore that."""
-        ignored = call.may(policies.IGNORE_LOCK)
+        ignored = call.is_allowed(policies.IGNORE_LOCK)
 
         def unless_locked(server: Server, current: ServerProperties) -> Edit:
             edits.check_lock(server.uuid, server.locked_by, ignored=ignored)
             return decide(current)
 
-        return self.change(call, server_id, unless_locked)
+        return self.change_server(call, server_id, unless_locked)
 
 
 def _read(tx: ApiTransaction, uuid: str, project_id: str | None) -> ServerProperties | None:
     server = mappings.get(tx, uuid, project_id)
     if server is None or server.deleted:
         return None
-    spec = mappings.specs(tx, [server.batch_id]).get(server.batch_id)
-    return server.properties(spec.properties if spec is not None else ServerProperties())
+    spec = mappings.specs_by_batch(tx, [server.batch_id]).get(server.batch_id)
+    return server.current_properties(spec.properties if spec is not None else ServerProperties())

@@ -35,7 +35,7 @@ EQUAL = {
 ALIASES = {"display_name": "name", "display_description": "description", "image_ref": "image", "tenant_id": "project_id"}
 """Other names of parameters, each with its main name. If both are given, the main name takes precedence."""
 
-EMPTY_HERE = frozenset({"kernel_id", "ramdisk_id"})
+UNSERVED_PROPERTIES = frozenset({"kernel_id", "ramdisk_id"})
 """Properties that no server here has: a filter by one finds nothing."""
 
 NOT_OFFERED = frozenset({
@@ -45,7 +45,7 @@ NOT_OFFERED = frozenset({
 """Filters that clients know but that are not offered here. They are refused, because ignoring one would make the list wrong."""
 
 KNOWN = (
-    EQUAL.keys() | ALIASES.keys() | EMPTY_HERE | NOT_OFFERED | {
+    EQUAL.keys() | ALIASES.keys() | UNSERVED_PROPERTIES | NOT_OFFERED | {
         "all_tenants", "changes-before", "changes-since", "config_drive", "deleted", "description", "host",
         "hostname", "ip", "ip6", "launch_index", "limit", "locked", "marker", "metadata", "name", "node", "not-tags",
         "not-tags-any", "position", "power_state", "project_id", "reservation_id", "soft_deleted", "sort_dir", "sort_key", "status",
@@ -67,10 +67,10 @@ def value_of(req: falcon.Request, name: str) -> str | None:
     return req.get_param(name) or (req.get_param(other) if other else None) or None
 
 
-def boolean(req: falcon.Request, name: str) -> bool:
+def read_boolean(req: falcon.Request, name: str) -> bool:
     """The value of a boolean parameter; False if it is missing. Raises errors.Invalid."""
-    given = req.get_param(name)
-    word = "0" if given is None else given.strip().lower()
+    parameter = req.get_param(name)
+    word = "0" if parameter is None else parameter.strip().lower()
     if word not in TRUE | _FALSE:
         raise errors.Invalid(f"{name}: {word[:40]!r} is neither true nor false")
     return word in TRUE
@@ -78,105 +78,117 @@ def boolean(req: falcon.Request, name: str) -> bool:
 
 def filters_of(req: falcon.Request, call: Call) -> Filters | None:
     """The filters besides state, project and deletion. None if no server can match. Raises errors.Invalid."""
-    found: Filters = {}
-    for part in (_impossible, _plain, _states, _expressions, _places, _request, _tags, _metadata, _times):
+    merged: Filters = {}
+    for part in (
+        _impossible_filters,
+        _equality_filters,
+        _state_filters,
+        _expression_filters,
+        _host_filters,
+        _request_filters,
+        _tag_filters,
+        _metadata_filters,
+        _time_filters,
+    ):
         more = part(req, call)
         if more is None:
             return None
-        found |= more
-    return found
+        merged |= more
+    return merged
 
 
 def phases_of(req: falcon.Request) -> list[set[str] | None]:
     """The phases that the vm, task and power states asked for are possible in; None for what is not asked for.
 
-    ``_states`` has the exact filters. These let the list leave out, or have, deleted servers.
+    ``_state_filters`` has the exact filters. These let the list leave out, or have, deleted servers.
     """
-    vm, tasks, powers = (_values(req, name) for name in ("vm_state", "task_state", "power_state"))
+    vm, tasks, powers = (_values_of(req, name) for name in ("vm_state", "task_state", "power_state"))
     return [
-        _union(vm, lambda name: {name} if name in _NOT_ACTIVE - {ServerPhase.ERROR} else _OF_ACTIVE),
-        _union(tasks, lambda name: {ServerPhase.BUILDING} if name in ("scheduling", "spawning") else _OF_ACTIVE),
-        _union(powers, lambda name: {ServerPhase.BUILDING, ServerPhase.ERROR} if name == "0" else _OF_ACTIVE),
+        _union_of(vm, lambda name: {name} if name in _NOT_ACTIVE - {ServerPhase.ERROR} else _OF_ACTIVE),
+        _union_of(tasks, lambda name: {ServerPhase.BUILDING} if name in ("scheduling", "spawning") else _OF_ACTIVE),
+        _union_of(powers, lambda name: {ServerPhase.BUILDING, ServerPhase.ERROR} if name == "0" else _OF_ACTIVE),
     ]
 
 
-def _union(values: tuple[str, ...], possible: Callable[[str], AbstractSet[str]]) -> set[str] | None:
+def _union_of(values: tuple[str, ...], possible: Callable[[str], AbstractSet[str]]) -> set[str] | None:
     return {str(phase) for value in values for phase in possible(value)} if values else None
 
 
-def _values(req: falcon.Request, name: str) -> tuple[str, ...]:
+def _values_of(req: falcon.Request, name: str) -> tuple[str, ...]:
     return tuple(value for value in req.get_param_as_list(name) or () if value)
 
 
-def _states(req: falcon.Request, call: Call) -> Filters:
-    found: Filters = {f"{name}s": given for name in ("vm_state", "task_state") if (given := _values(req, name))}
-    if given := _values(req, "power_state"):
-        found["power_states"] = tuple(int(value) for value in given if value.isdecimal() and len(value) < 4)
-    return found
+def _state_filters(req: falcon.Request, call: Call) -> Filters:
+    filters: Filters = {f"{name}s": values for name in ("vm_state", "task_state") if (values := _values_of(req, name))}
+    if values := _values_of(req, "power_state"):
+        filters["power_states"] = tuple(int(value) for value in values if value.isdecimal() and len(value) < 4)
+    return filters
 
 
-def _impossible(req: falcon.Request, call: Call) -> Filters | None:
-    return None if any(req.get_param(name) for name in EMPTY_HERE) else {}
+def _impossible_filters(req: falcon.Request, call: Call) -> Filters | None:
+    return None if any(req.get_param(name) for name in UNSERVED_PROPERTIES) else {}
 
 
-def _plain(req: falcon.Request, call: Call) -> Filters:
-    found: Filters = {field: given for name, field in EQUAL.items() if (given := value_of(req, name))}
-    found["uuids"] = tuple(dict.fromkeys(uuid for uuid in req.get_param_as_list("uuid") or () if uuid))
-    asked = "SOFT_DELETED" in (status.upper() for status in _values(req, "status")) or SOFT_DELETED in _values(req, "vm_state")
-    found["skip_soft_deleted"] = not boolean(req, "soft_deleted") and not asked
+def _equality_filters(req: falcon.Request, call: Call) -> Filters:
+    filters: Filters = {field: value for name, field in EQUAL.items() if (value := value_of(req, name))}
+    filters["uuids"] = tuple(dict.fromkeys(uuid for uuid in req.get_param_as_list("uuid") or () if uuid))
+    wants_soft_deleted = "SOFT_DELETED" in (status.upper() for status in _values_of(req, "status")) or SOFT_DELETED in _values_of(
+        req, "vm_state"
+    )
+    filters["skip_soft_deleted"] = not read_boolean(req, "soft_deleted") and not wants_soft_deleted
     for name in ("config_drive", "locked"):
         if req.get_param(name):
-            found[name] = boolean(req, name)
-    return found
+            filters[name] = read_boolean(req, name)
+    return filters
 
 
-def _expressions(req: falcon.Request, call: Call) -> Filters:
-    found: Filters = {}
+def _expression_filters(req: falcon.Request, call: Call) -> Filters:
+    filters: Filters = {}
     for name in ("name", "hostname", "description", "ip", "ip6"):
-        if given := value_of(req, name):
-            regexes.check(given, name)
-            found[name] = given
-    return found
+        if expression := value_of(req, name):
+            regexes.check_pattern(expression, name)
+            filters[name] = expression
+    return filters
 
 
-def _places(req: falcon.Request, call: Call) -> Filters:
+def _host_filters(req: falcon.Request, call: Call) -> Filters:
     """Filters by host and node are for administrators. For others they are ignored."""
-    found: Filters = {}
-    if call.may(policies.ALL_FILTERS):
-        found |= {name: given for name in ("host", "node") if (given := req.get_param(name))}
-    return found
+    filters: Filters = {}
+    if call.is_allowed(policies.ALL_FILTERS):
+        filters |= {name: value for name in ("host", "node") if (value := req.get_param(name))}
+    return filters
 
 
-def _request(req: falcon.Request, call: Call) -> Filters | None:
+def _request_filters(req: falcon.Request, call: Call) -> Filters | None:
     """The filters by request and by the server's index in it."""
-    found: Filters = {}
-    if given := req.get_param("reservation_id"):
-        batch = given.removeprefix("r-")
-        found["batch_id"] = "-".join((batch[:8], batch[8:12], batch[12:16], batch[16:20], batch[20:]))
-    if given := req.get_param("launch_index"):
+    filters: Filters = {}
+    if value := req.get_param("reservation_id"):
+        batch = value.removeprefix("r-")
+        filters["batch_id"] = "-".join((batch[:8], batch[8:12], batch[12:16], batch[16:20], batch[20:]))
+    if value := req.get_param("launch_index"):
         try:
-            found["launch_index"] = whole_number("launch_index", given)
+            filters["launch_index"] = whole_number("launch_index", value)
         except errors.Invalid:
             return None
-    return found
+    return filters
 
 
-def _tags(req: falcon.Request, call: Call) -> Filters:
-    found: Filters = {}
+def _tag_filters(req: falcon.Request, call: Call) -> Filters:
+    filters: Filters = {}
     for name in ("tags", "tags-any", "not-tags", "not-tags-any"):
-        given = tuple(dict.fromkeys(tag for tag in (req.get_param(name) or "").split(",") if tag))
-        if len(given) > TAGS_LIMIT or any(len(tag) > TAG_LENGTH for tag in given):
+        tags = tuple(dict.fromkeys(tag for tag in (req.get_param(name) or "").split(",") if tag))
+        if len(tags) > TAGS_LIMIT or any(len(tag) > TAG_LENGTH for tag in tags):
             raise errors.Invalid(f"{name}: takes {TAGS_LIMIT} tags of {TAG_LENGTH} characters at most")
-        found[name.replace("-", "_")] = given
-    return found
+        filters[name.replace("-", "_")] = tags
+    return filters
 
 
-def _metadata(req: falcon.Request, call: Call) -> Filters:
-    given = req.get_param("metadata")
-    if not given:
+def _metadata_filters(req: falcon.Request, call: Call) -> Filters:
+    value = req.get_param("metadata")
+    if not value:
         return {}
     try:
-        pairs = typed.decode(given, dict[str, str])
+        pairs = typed.decode_json(value, dict[str, str])
     except (msgspec.MsgspecError, RecursionError) as error:
         raise errors.Invalid('metadata: is not a JSON object of strings, like {"role": "web"}') from error
     if len(pairs) > METADATA_ITEMS_LIMIT:
@@ -186,7 +198,7 @@ def _metadata(req: falcon.Request, call: Call) -> Filters:
     return {"metadata": tuple(pairs.items())}
 
 
-def _times(req: falcon.Request, call: Call) -> Filters:
+def _time_filters(req: falcon.Request, call: Call) -> Filters:
     since, before = period_of(req)
     return {"changed_since": since, "changed_before": before}
 
@@ -204,11 +216,11 @@ def period_of(req: falcon.Request, *, has_end: bool = True) -> tuple[float | Non
 
 def time_of(req: falcon.Request, name: str) -> float | None:
     """The time in a parameter, in seconds since the epoch; None if it is missing. Raises errors.Invalid."""
-    given = req.get_param(name)
-    if not given:
+    value = req.get_param(name)
+    if not value:
         return None
     try:
-        at = datetime.fromisoformat(given.strip().replace(" ", "+"))  # an unescaped plus sign arrives as a space
+        at = datetime.fromisoformat(value.strip().replace(" ", "+"))  # an unescaped plus sign arrives as a space
         return (at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp()
     except (ValueError, OverflowError) as error:
-        raise errors.Invalid(f"{name}: {given[:40]!r} is not a time like 2026-01-31T12:00:00Z") from error
+        raise errors.Invalid(f"{name}: {value[:40]!r} is not a time like 2026-01-31T12:00:00Z") from error

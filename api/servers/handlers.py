@@ -15,14 +15,14 @@ from api.http import call as calls
 from api.http import policies, schemas
 from api.http.call import Call
 from api.http.idempotency import client_key
-from api.http.microversions import Since, Version
+from api.http.microversions import Microversion, Version
 from api.http.paging import Position, next_link, page_of
 from api.http.rate_limit import RequestRateLimit
 from api.http.validation import VersionedValidator, canonical_ipv6, read_body, validated_by
-from api.http.versions import answer
+from api.http.versions import send_json
 from api.lookup import boot_request, server_view
 from api.lookup.boot_request import BootRequest
-from api.lookup.doorbell import Doorbell
+from api.lookup.doorbell import WakeupSender
 from api.lookup.hosts import HostWatch
 from api.lookup.server_lookup import Finder
 from api.lookup.silence import Silences, Silent
@@ -44,7 +44,7 @@ from objects.instance import Server
 from objects.port import Port
 from objects.spec import RequestSpec, ServerProperties
 from objects.text import hostname_of
-from service.steps import step
+from service.steps import log_step
 from service.vault import Vault
 
 LOG = logging.getLogger(__name__)
@@ -53,7 +53,9 @@ LOG = logging.getLogger(__name__)
 class BootServers:
     """``POST /servers``: 202 is safe once the batch is stored; the doorbell only saves waiting for the conductor's next sweep."""
 
-    def __init__(self, settings: ApiSettings, pace: RequestRateLimit, acceptor: Acceptor, doorbell: Doorbell, vault: Vault) -> None:
+    def __init__(
+        self, settings: ApiSettings, pace: RequestRateLimit, acceptor: Acceptor, doorbell: WakeupSender, vault: Vault
+    ) -> None:
         self._settings = settings
         self._pace = pace
         self._acceptor = acceptor
@@ -67,9 +69,9 @@ class BootServers:
 
     def read(self, req: falcon.Request, call: Call) -> tuple[dict[str, Any], BootRequest]:
         """The body as it came, and what it asks for. Raises TooFast, errors.Invalid and what ``read_body`` does."""
-        self._pace.take(call.context.project_id)
+        self._pace.count_request(call.context.project_id)
         document = read_body(req, self._settings.max_body_size)
-        self._validator.check(call.version, document)
+        self._validator.check_body(call.version, document)
         return document, boot_request.parse(document, self._settings.max_servers_per_request)
 
     def token_of(self, req: falcon.Request, call: Call, document: dict[str, Any]) -> ClientToken | None:
@@ -77,17 +79,17 @@ class BootServers:
         return client_key(req.get_header("Idempotency-Key"), call.context.user_id, document, self._vault)
 
     def on_post(self, req: falcon.Request, resp: falcon.Response) -> None:
-        call = calls.of(req)
+        call = calls.get_call(req)
         document, boot = self.read(req, call)
-        taken = self._acceptor.accept(call, boot, self.token_of(req, call, document))
+        taken = self._acceptor.accept_batch(call, boot, self.token_of(req, call, document))
         accepted = taken.accepted
         for uuid in accepted.uuids:
-            step(LOG, "replayed" if accepted.replayed else "accepted", uuid, call.context.request_id)
-        self._doorbell.accepted(call.context, accepted.batch_id)
+            log_step(LOG, "replayed" if accepted.replayed else "accepted", uuid, call.context.request_id)
+        self._doorbell.ring_for_batch(call.context, accepted.batch_id)
         if boot.wants_reservation:
-            answer(resp, {"reservation_id": server_view.reservation_id(accepted.batch_id)}, 202)
+            send_json(resp, {"reservation_id": server_view.reservation_id(accepted.batch_id)}, 202)
             return
-        links = call.link("servers", accepted.uuids[0])
+        links = call.item_links("servers", accepted.uuids[0])
         resp.location = links[0]["href"]
         server: dict[str, Any] = {
             "id": accepted.uuids[0],
@@ -97,7 +99,7 @@ class BootServers:
         }
         if taken.admin_pass is not None:
             server["adminPass"] = taken.admin_pass
-        answer(resp, {"server": server}, 202)
+        send_json(resp, {"server": server}, 202)
 
 
 class Servers:
@@ -118,47 +120,53 @@ class Servers:
         self._boot.on_post(req, resp)
 
     def on_get(self, req: falcon.Request, resp: falcon.Response) -> None:
-        call = calls.of(req)
-        page = self._page(req, resp, call, "servers")
-        shown = [server_view.summary(server, call, unknown=page.is_unknown(server, call)) for server in page.servers]
-        answer(resp, {"servers": shown} | page.links)
+        call = calls.get_call(req)
+        page = self._read_page(req, resp, call, "servers")
+        shown = [server_view.summary_document(server, call, unknown=page.is_unknown(server, call)) for server in page.servers]
+        send_json(resp, {"servers": shown} | page.links)
 
     def on_get_detail(self, req: falcon.Request, resp: falcon.Response) -> None:
-        call = calls.of(req)
-        page = self._page(req, resp, call, "servers/detail")
-        specs = self._database.read_briefly(mappings.specs, {server.batch_id for server in page.servers}) if page.servers else {}
+        call = calls.get_call(req)
+        page = self._read_page(req, resp, call, "servers/detail")
+        specs = (
+            self._database.read_briefly(mappings.specs_by_batch, {server.batch_id for server in page.servers})
+            if page.servers
+            else {}
+        )
         opened = self._database.read_briefly(operations.open_for, {server.uuid for server in page.servers})
-        listed = [msgspec.structs.replace(each, operation=opened.get(each.uuid)) for each in page.servers]
-        ports = self._ports(listed, specs)
+        listed = [
+            msgspec.structs.replace(listed_server, operation=opened.get(listed_server.uuid)) for listed_server in page.servers
+        ]
+        ports = self._ports_by_server(listed, specs)
         shown = [
-            server_view.down(server, call)
+            server_view.down_document(server, call)
             if page.is_unknown(server, call)
-            else server_view.detail(
+            else server_view.detail_document(
                 server, specs.get(server.batch_id), call, host_status(self._watch, server, call), ports.get(server.uuid, ())
             )
             for server in listed
         ]
-        answer(resp, {"servers": shown} | page.links)
+        send_json(resp, {"servers": shown} | page.links)
 
-    def _ports(self, servers: Sequence[Server], specs: Mapping[str, RequestSpec]) -> dict[str, tuple[Port, ...]]:
+    def _ports_by_server(self, servers: Sequence[Server], specs: Mapping[str, RequestSpec]) -> dict[str, tuple[Port, ...]]:
         """The network interfaces of these servers, in one statement; none is needed if no server may have any."""
         networked = [server.uuid for server in servers if _may_have_ports(server, specs.get(server.batch_id))]
         return self._database.read_briefly(addresses.ports_of, networked) if networked else {}
 
-    def _page(self, req: falcon.Request, resp: falcon.Response, call: Call, path: str) -> _ServerPage:
-        self._pace.take(call.context.project_id)
+    def _read_page(self, req: falcon.Request, resp: falcon.Response, call: Call, path: str) -> _ServerPage:
+        self._pace.count_request(call.context.project_id)
         page = page_of(req, self._settings.max_limit)
         query = server_query(req, call, page)
         if query is None:
             return _ServerPage()
         try:
-            listed, silent = self._database.read_briefly(self._read, query, self._silences.met())
+            listed, silent = self._database.read_briefly(self._read, query, self._silences.observed_silences())
         except errors.NotFound as error:
             raise errors.Invalid(str(error)) from error
         if not self._settings.list_records_by_skipping_down_cells:
-            self._silences.refuse(call, silent)
-        self._silences.tell(resp, call, silent)
-        shown = tuple(_settled(server) for server in listed.servers[: page.limit])
+            self._silences.refuse_silent(call, silent)
+        self._silences.name_silent_cells(resp, call, silent)
+        shown = tuple(_as_settled(server) for server in listed.servers[: page.limit])
         if len(listed.servers) <= page.limit:
             return _ServerPage(servers=shown, silent=silent)
         position = Position(keys=tuple(key for key, _ in query.sort), values=listed.positions[page.limit - 1])
@@ -167,7 +175,7 @@ class Servers:
 
     def _read(self, tx: ApiTransaction, query: ServerQuery, met: Silent) -> tuple[listing.Listed, dict[str, float]]:
         """Read both in one transaction: the servers, and which cells were silent at that time."""
-        return listing.page(tx, query), self._silences.read(tx, met, query.project_id)
+        return listing.list_page(tx, query), self._silences.read(tx, met, query.project_id)
 
 
 def _may_have_ports(server: Server, spec: RequestSpec | None) -> bool:
@@ -185,7 +193,7 @@ class _ServerPage(Object, frozen=True, kw_only=True):
 
     def is_unknown(self, server: Server, call: Call) -> bool:
         """Whether it is shown as UNKNOWN. A server deleted at the API level is known to be deleted."""
-        return call.has(Since.DOWN_CELLS) and server.cell_uuid in self.silent and not server.deleted
+        return call.has_feature(Microversion.DOWN_CELLS) and server.cell_uuid in self.silent and not server.deleted
 
 
 class OneServer:
@@ -203,49 +211,54 @@ class OneServer:
         self._settings = settings
         self._finder = finder
         self._edits = edits
-        self._validator = VersionedValidator((since, schemas.update(since)) for since in schemas.UPDATE_CHANGES)
+        self._validator = VersionedValidator((since, schemas.server_update_body(since)) for since in schemas.UPDATE_CHANGES)
         self._watch = watch
         self._silences = silences
         self._operations = operations
 
     def on_get(self, req: falcon.Request, resp: falcon.Response, server_id: str) -> None:
-        call = calls.of(req)
-        found = self._finder.find(server_id, call)
-        self._silences.tell(resp, call, found.silent)
-        if found.silent and call.has(Since.DOWN_CELLS):
-            answer(resp, {"server": server_view.down(found.server, call, found.spec, found.groups)})
+        call = calls.get_call(req)
+        current = self._finder.find_server(server_id, call)
+        self._silences.name_silent_cells(resp, call, current.silent)
+        if current.silent and call.has_feature(Microversion.DOWN_CELLS):
+            send_json(resp, {"server": server_view.down_document(current.server, call, current.spec, current.groups)})
             return
-        status = host_status(self._watch, found.server, call)
-        answer(resp, {"server": server_view.alone(found.server, found.spec, call, status, found.ports, found.groups)})
+        status = host_status(self._watch, current.server, call)
+        send_json(
+            resp, {"server": server_view.single_document(current.server, current.spec, call, status, current.ports, current.groups)}
+        )
 
     @validated_by("_validator")
     def on_put(self, req: falcon.Request, resp: falcon.Response, server_id: str) -> None:
         """Change the name and the description, also of a locked server, and answer with the server."""
-        call = calls.of(req)
+        call = calls.get_call(req)
         document = read_body(req, self._settings.max_body_size)
-        self._validator.check(call.version, document)
+        self._validator.check_body(call.version, document)
         edit = edit_of(document["server"])
-        self._edits.change(call, server_id, partial(keeping_hostname, edit))
-        found = self._finder.find(server_id, call)
-        self._silences.tell(resp, call, found.silent)
-        status = host_status(self._watch, found.server, call)
-        answer(resp, {"server": server_view.changed(found.server, found.spec, call, status, found.ports, found.groups)})
+        self._edits.change_server(call, server_id, partial(keeping_hostname, edit))
+        current = self._finder.find_server(server_id, call)
+        self._silences.name_silent_cells(resp, call, current.silent)
+        status = host_status(self._watch, current.server, call)
+        send_json(
+            resp,
+            {"server": server_view.changed_document(current.server, current.spec, call, status, current.ports, current.groups)},
+        )
 
     def on_delete(self, req: falcon.Request, resp: falcon.Response, server_id: str) -> None:
-        self._operations.delete(calls.of(req), server_id)
+        self._operations.delete(calls.get_call(req), server_id)
         resp.status = 204
 
 
-def edit_of(given: dict[str, Any]) -> Edit:
+def edit_of(changes: dict[str, Any]) -> Edit:
     """The change of a server in a body, but for its metadata."""
-    description = (given["description"] or "") if "description" in given else UNSET
+    description = (changes["description"] or "") if "description" in changes else UNSET
     return Edit(
-        name=given.get("name", UNSET),
+        name=changes.get("name", UNSET),
         description=description,
-        hostname=given.get("hostname", UNSET),
-        access_ip_v4=given.get("accessIPv4", UNSET),
-        access_ip_v6=canonical_ipv6(given["accessIPv6"]) if "accessIPv6" in given else UNSET,
-        auto_disk_config=given[schemas.DISK_CONFIG] == "AUTO" if schemas.DISK_CONFIG in given else UNSET,
+        hostname=changes.get("hostname", UNSET),
+        access_ip_v4=changes.get("accessIPv4", UNSET),
+        access_ip_v6=canonical_ipv6(changes["accessIPv6"]) if "accessIPv6" in changes else UNSET,
+        auto_disk_config=changes[schemas.DISK_CONFIG] == "AUTO" if schemas.DISK_CONFIG in changes else UNSET,
     )
 
 
@@ -258,11 +271,11 @@ def keeping_hostname(edit: Edit, server: Server, current: ServerProperties) -> E
 
 def host_status(watch: HostWatch, server: Server, call: Call) -> str:
     """The host status, read only if it is shown."""
-    if not call.may(policies.HOST_STATUS) or not call.has(Since.HOST_STATUS):
+    if not call.is_allowed(policies.HOST_STATUS) or not call.has_feature(Microversion.HOST_STATUS):
         return ""
     return watch.status_of(server.host)
 
 
-def _settled(server: Server) -> Server:
+def _as_settled(server: Server) -> Server:
     """Show a deleted server as deleted, even if its cell has not finished the delete."""
     return msgspec.structs.replace(server, state="deleted") if server.deleted else server

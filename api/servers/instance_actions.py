@@ -10,9 +10,9 @@ import falcon
 from api.http import call as calls
 from api.http import policies
 from api.http.call import Call
-from api.http.microversions import Since
+from api.http.microversions import Microversion
 from api.http.paging import Page, next_link, page_of
-from api.http.versions import answer
+from api.http.versions import send_json
 from api.lookup import server_view
 from api.lookup.server_lookup import Finder, FoundServer
 from api.opts import ApiSettings
@@ -30,40 +30,49 @@ class Actions:
         self._finder = finder
 
     def on_get(self, req: falcon.Request, resp: falcon.Response, server_id: str) -> None:
-        call = calls.of(req)
-        if not call.has(Since.ACTION_PAGES):
-            found = self._find(server_id, call)
-            answer(resp, {"instanceActions": [_summary(each, found, call) for each in reversed(self._finder.actions(found))]})
+        call = calls.get_call(req)
+        if not call.has_feature(Microversion.ACTION_PAGES):
+            current = self._find_server(server_id, call)
+            send_json(
+                resp,
+                {
+                    "instanceActions": [
+                        _summary_entry(action, current, call) for action in reversed(self._finder.list_actions(current))
+                    ]
+                },
+            )
             return
-        asked = _query(req, call, self._settings.max_limit)
-        found = self._find(server_id, call)
-        every = [each for each in reversed(self._finder.actions(found)) if asked.since <= each.changed_at <= asked.before]
+        query = _parse_query(req, call, self._settings.max_limit)
+        current = self._find_server(server_id, call)
+        every = [
+            action for action in reversed(self._finder.list_actions(current)) if query.since <= action.changed_at <= query.before
+        ]
         first = 0
-        if asked.page.marker is not None:
-            places = [place for place, each in enumerate(every) if _request_id(each) == asked.page.marker]
-            if not places:
-                raise errors.Invalid(f"Marker {asked.page.marker[:80]} could not be found.")
-            first = places[-1] + 1
-        shown = every[first : first + asked.page.limit]
-        document: dict[str, Any] = {"instanceActions": [_summary(each, found, call) for each in shown]}
+        if query.page.marker is not None:
+            positions = [position for position, action in enumerate(every) if _request_id(action) == query.page.marker]
+            if not positions:
+                raise errors.Invalid(f"Marker {query.page.marker[:80]} could not be found.")
+            first = positions[-1] + 1
+        shown = every[first : first + query.page.limit]
+        document: dict[str, Any] = {"instanceActions": [_summary_entry(action, current, call) for action in shown]}
         if shown and len(every) > first + len(shown):
-            path = f"servers/{found.server.uuid}/os-instance-actions"
+            path = f"servers/{current.server.uuid}/os-instance-actions"
             document["links"] = [next_link(req, path, _request_id(shown[-1]))]
-        answer(resp, document)
+        send_json(resp, document)
 
     def on_get_one(self, req: falcon.Request, resp: falcon.Response, server_id: str, request_id: str) -> None:
-        call = calls.of(req)
-        found = self._find(server_id, call)
-        action = next((each for each in self._finder.actions(found) if each.request_id == request_id), None)
+        call = calls.get_call(req)
+        current = self._find_server(server_id, call)
+        action = next((known for known in self._finder.list_actions(current) if known.request_id == request_id), None)
         if action is None:
-            raise errors.NotFound(f"Action for request_id {request_id[:80]} on instance {found.server.uuid} not found")
-        document = _summary(action, found, call)
-        if call.may(policies.ACTION_EVENTS) or call.has(Since.ACTION_EVENTS):
-            document["events"] = [_event(event, found, call) for event in reversed(action.events)]
-        answer(resp, {"instanceAction": document})
+            raise errors.NotFound(f"Action for request_id {request_id[:80]} on instance {current.server.uuid} not found")
+        document = _summary_entry(action, current, call)
+        if call.is_allowed(policies.ACTION_EVENTS) or call.has_feature(Microversion.ACTION_EVENTS):
+            document["events"] = [_event_entry(event, current, call) for event in reversed(action.events)]
+        send_json(resp, {"instanceAction": document})
 
-    def _find(self, server_id: str, call: Call) -> FoundServer:
-        return self._finder.find(server_id, call, deleted=call.has(Since.ACTIONS_OF_DELETED))
+    def _find_server(self, server_id: str, call: Call) -> FoundServer:
+        return self._finder.find_server(server_id, call, deleted=call.has_feature(Microversion.ACTIONS_OF_DELETED))
 
 
 class ActionQuery(Object, frozen=True, kw_only=True):
@@ -74,9 +83,9 @@ class ActionQuery(Object, frozen=True, kw_only=True):
     before: float
 
 
-def _query(req: falcon.Request, call: Call, most: int) -> ActionQuery:
+def _parse_query(req: falcon.Request, call: Call, most: int) -> ActionQuery:
     """Raises errors.Invalid for a parameter that this version does not have, and for a wrong value."""
-    has_end = call.has(Since.CHANGES_BEFORE)
+    has_end = call.has_feature(Microversion.CHANGES_BEFORE)
     for name in req.params:
         if name not in ("limit", "marker", "changes-since") and not (has_end and name == "changes-before"):
             raise errors.Invalid(f"{name[:40]}: is not a parameter of this list")
@@ -91,39 +100,43 @@ def _request_id(action: Action) -> str:
     return action.request_id or ""
 
 
-def _summary(action: Action, found: FoundServer, call: Call) -> dict[str, Any]:
-    server = found.server
+def _summary_entry(action: Action, current: FoundServer, call: Call) -> dict[str, Any]:
+    server = current.server
     document = {
         "action": action.kind,
         "instance_uuid": server.uuid,
         "request_id": _request_id(action),
         "user_id": action.user_id or server.user_id,
         "project_id": server.project_id,
-        "start_time": server_view.micro(action.started_at),
-        "message": _fault(action.fault, call),
+        "start_time": server_view.format_micro(action.started_at),
+        "message": _visible_fault(action.fault, call),
     }
-    return document | {"updated_at": server_view.micro(action.changed_at)} if call.has(Since.ACTION_PAGES) else document
+    return (
+        document | {"updated_at": server_view.format_micro(action.changed_at)}
+        if call.has_feature(Microversion.ACTION_PAGES)
+        else document
+    )
 
 
-def _fault(fault: str | None, call: Call) -> str | None:
+def _visible_fault(fault: str | None, call: Call) -> str | None:
     """Only administrators see hosts."""
-    return fault if fault is None or call.may(policies.ACTION_DETAILS) else server_view.tenant_fault(fault, call)
+    return fault if fault is None or call.is_allowed(policies.ACTION_DETAILS) else server_view.tenant_fault(fault, call)
 
 
-def _event(event: Event, found: FoundServer, call: Call) -> dict[str, Any]:
+def _event_entry(event: Event, current: FoundServer, call: Call) -> dict[str, Any]:
     ended = event.finished_at is not None
     document: dict[str, Any] = {
         "event": event.stage,
-        "start_time": server_view.micro(event.started_at),
-        "finish_time": server_view.micro(event.finished_at),
+        "start_time": server_view.format_micro(event.started_at),
+        "finish_time": server_view.format_micro(event.finished_at),
         "result": ("Error" if event.error else "Success") if ended else None,
     }
-    if call.has(Since.EVENT_HOSTS):
-        document["hostId"] = server_view.host_digest(found.server.project_id, event.host)
-    if call.may(policies.ACTION_DETAILS):
-        if call.has(Since.EVENT_HOSTS):
+    if call.has_feature(Microversion.EVENT_HOSTS):
+        document["hostId"] = server_view.host_digest(current.server.project_id, event.host)
+    if call.is_allowed(policies.ACTION_DETAILS):
+        if call.has_feature(Microversion.EVENT_HOSTS):
             document["host"] = event.host or ""
-        if call.has(Since.EVENT_DETAILS):
+        if call.has_feature(Microversion.EVENT_DETAILS):
             document["details"] = event.message
         document["traceback"] = f"{event.error}: {event.message}" if event.error else None
     return document

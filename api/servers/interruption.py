@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 from api.http.call import Call
-from api.lookup.doorbell import Doorbell
+from api.lookup.doorbell import WakeupSender
 from db.api.claims.claims import Ledger
 from db.api.operations import operations, steps
 from objects import errors
@@ -32,12 +32,12 @@ def is_left_to_accept(operation: Operation) -> bool:
 class Interruption:
     """Takes the steps that operators and sweeps take for moves of dead hosts. ``docs/moves.md`` has their guards."""
 
-    def __init__(self, ledger: Ledger, doorbell: Doorbell) -> None:
+    def __init__(self, ledger: Ledger, doorbell: WakeupSender) -> None:
         self._ledger = ledger
         self._database = ledger.database
         self._doorbell = doorbell
 
-    def end(self, call: Call, first: Operation, *, source_is_down: bool, to: str | None) -> bool:
+    def end_operation(self, call: Call, first: Operation, *, source_is_down: bool, to: str | None) -> bool:
         """End this open operation of the server whose host is dead; wait some seconds. Returns whether it has ended.
 
         A server whose resize waits for its user goes back to its old host, which has its disk, unless that one is down too.
@@ -48,8 +48,8 @@ class Interruption:
         while opened is not None and opened.uuid == first.uuid and time.monotonic() - begun < INTERRUPTION_WAIT_S:
             is_patient = time.monotonic() - begun < BUILDING_PATIENCE_S
             if opened.state is OperationState.VERIFY and not source_is_down and to is not None:
-                where = f"its disk is on host {opened.source_host}: revert its {opened.kind}, or evacuate it without a host"
-                raise errors.Conflict(f"Cannot 'evacuate' instance {opened.server_uuid} to host {to}: {where}")
+                hint = f"its disk is on host {opened.source_host}: revert its {opened.kind}, or evacuate it without a host"
+                raise errors.Conflict(f"Cannot 'evacuate' instance {opened.server_uuid} to host {to}: {hint}")
             if opened.state is not OperationState.BUILDING or not is_patient:
                 self._take_step(call, opened, source_is_down=source_is_down)
             time.sleep(POLL_INTERVAL_S)
@@ -57,21 +57,21 @@ class Interruption:
         return opened is None or opened.uuid != first.uuid
 
     def _take_step(self, call: Call, opened: Operation, *, source_is_down: bool) -> None:
-        uuids, now = [opened.uuid], self._database.now()
+        uuids, now = [opened.uuid], self._database.current_time()
         match opened.state:
             case OperationState.PLACING | OperationState.HOLDING | OperationState.BUILDING:
                 done = self._ledger.write(steps.give_up, {opened.uuid: FAULT}, now)
             case OperationState.SENDING:
-                done = self._database.write(steps.recall, uuids, now)
+                done = self._database.write(steps.recall_migrations, uuids, now)
             case OperationState.VERIFY if source_is_down:
-                done = self._ledger.write(steps.confirm, uuids, now)
+                done = self._ledger.write(steps.confirm_moves, uuids, now)
             case OperationState.VERIFY:
-                done = self._database.write(steps.revert, uuids, now)
+                done = self._database.write(steps.revert_moves, uuids, now)
             case OperationState.REVERTING:  # the evacuation calls the twin's host dead
                 done = self._ledger.write(steps.point_back, uuids, uuids, now)
             case _:  # the sweep goes on without the host
                 return
         if done.deleted:
-            self._doorbell.deleted(call.context, done.deleted)
+            self._doorbell.ring_for_deleted(call.context, done.deleted)
         if done.operations:
-            self._doorbell.operation(call.context, opened.uuid)
+            self._doorbell.ring_for_operation(call.context, opened.uuid)

@@ -14,11 +14,11 @@ from api.http.validation import is_uuid
 from api.lookup.boot_secrets import BootSecretsPolicy
 from api.lookup.catalog import Catalog
 from api.lookup.catch_up import CatchUp
-from api.lookup.doorbell import Doorbell
+from api.lookup.doorbell import WakeupSender
 from api.lookup.hosts import HostWatch
 from api.lookup.public_keys import named_public_key
 from api.lookup.quota_limits import LimitsInForce
-from api.lookup.server_lookup import missing
+from api.lookup.server_lookup import server_not_found
 from api.opts import ApiSettings
 from api.servers.interruption import Interruption, is_left_to_accept
 from cells import last_body
@@ -40,13 +40,22 @@ from objects import errors
 from objects.flavor import Flavor
 from objects.instance import Server
 from objects.network import PortRequest
-from objects.operation import SINCE, WITHOUT_HOST, Initiator, Operation, OperationArgs, OperationKind, OperationState, allows
+from objects.operation import (
+    SINCE,
+    WITHOUT_HOST,
+    Initiator,
+    Operation,
+    OperationArgs,
+    OperationKind,
+    OperationState,
+    allows_operation,
+)
 from objects.process import AGENT_BINARY
 from objects.server_name import NameScope
 from objects.spec import BootSecrets, RequestSpec
 from objects.task import TaskState
 from service.periodic import wait_until
-from service.steps import step
+from service.steps import log_step
 
 LOG = logging.getLogger(__name__)
 
@@ -63,14 +72,14 @@ P = ParamSpec("P")
 Accept = Callable[Concatenate["Operations", Call, str, OperationKind, P], Operation]
 
 
-def _awaiting(accept: Accept[P]) -> Accept[P]:
+def _await_open_operation(accept: Accept[P]) -> Accept[P]:
     """Before it is refused because of an open operation that is soon over, await that one, and accept once more.
 
     Clients send one change of interfaces after the other, and a rebuild right after an os-resetState.
     """
 
     @wraps(accept)
-    def accepting(
+    def accept_awaiting(
         self: Operations, call: Call, server_id: str, kind: OperationKind, /, *args: P.args, **kwargs: P.kwargs
     ) -> Operation:
         try:
@@ -78,18 +87,20 @@ def _awaiting(accept: Accept[P]) -> Accept[P]:
         except errors.NotCompared:
             raise
         except errors.Conflict:
-            opened = self.opened(server_id)
+            opened = self.find_open_operation(server_id)
             # if none is open, it may have ended since
-            if opened is not None and not (_is_soon_over(opened, kind) and self.ends(opened)):
+            if opened is not None and not (_is_soon_over(opened, kind) and self.wait_until_ended(opened)):
                 raise
         return accept(self, call, server_id, kind, *args, **kwargs)
 
-    return accepting
+    return accept_awaiting
 
 
 def _is_soon_over(opened: Operation, kind: OperationKind) -> bool:
     """Whether ``opened`` is worth awaiting before an operation of this kind."""
-    return not opened.unreadable and (opened.kind is OperationKind.FAIL or (kind.connects and opened.kind.connects))
+    return not opened.unreadable and (
+        opened.kind is OperationKind.FAIL or (kind.changes_interfaces and opened.kind.changes_interfaces)
+    )
 
 
 class Operations:
@@ -105,7 +116,7 @@ class Operations:
         catalog: Catalog,
         limits: LimitsInForce,
         watch: HostWatch,
-        doorbell: Doorbell,
+        doorbell: WakeupSender,
         boot_secrets: BootSecretsPolicy,
     ) -> None:
         self._settings = settings
@@ -120,8 +131,8 @@ class Operations:
         self._catch_up = CatchUp(ledger, registry, settings.cell_timeout)
         self._interruption = Interruption(ledger, doorbell)
 
-    @_awaiting
-    def accept(
+    @_await_open_operation
+    def accept_operation(
         self,
         call: Call,
         server_id: str,
@@ -141,128 +152,128 @@ class Operations:
         """
         if kind in SINCE:
             self._database.read(finalized.check, f"Cannot '{kind}' instance {server_id}", SINCE[kind])
-        server = self._server(call, server_id)
-        self._catch_up.built(server)
+        server = self._find_server(call, server_id)
+        self._catch_up.apply_build(server)
         destination_cell = self._cell_of(args.host)
         if kind not in WITHOUT_HOST and server.state == "active":
             self._refuse_if_down(call, server_id, kind, server.cell_uuid, server.host)
-        is_long = kind.moves or kind.makes_image or kind in (OperationKind.REBUILD, OperationKind.SHELVE)
+        is_long = kind.is_move or kind.makes_image or kind in (OperationKind.REBUILD, OperationKind.SHELVE)
         patience = self._settings.move_timeout if is_long else self._settings.task_timeout
         if kind is OperationKind.SOFT_DELETE:
             patience = self._settings.reclaim_instance_interval
-        now = self._database.now()
+        now = self._database.current_time()
         operation_uuid = str(uuid.uuid4())
         # so that the request ID leads to the decision, as that of a boot does
-        batch_id = call.context.request_id.removeprefix("req-") if kind.moves else None
-        asked = NewOperation(
+        batch_id = call.context.request_id.removeprefix("req-") if kind.is_move else None
+        requested = NewOperation(
             uuid=operation_uuid,
             server_uuid=server_id,
             kind=kind,
-            scope=call.scope,
+            scope=call.project_scope,
             user_id=call.context.user_id,
             request_id=call.context.request_id,
             deadline=now + patience,
             args=args,
             body_uuid=body_uuid or server.body_uuid,  # whose host was judged
-            overrides_lock=kind.makes_image or call.may(policies.IGNORE_LOCK),  # an image changes nothing of the server
+            overrides_lock=kind.makes_image or call.is_allowed(policies.IGNORE_LOCK),  # an image changes nothing of the server
             flavor=flavor,
-            twin_uuid=str(uuid.uuid4()) if kind.moves else None,
+            twin_uuid=str(uuid.uuid4()) if kind.is_move else None,
             batch_id=batch_id,
             destination_cell=destination_cell,
             limits=self._limits.of_servers(call),
-            sealed=self._boot_secrets.seal(batch_id or operation_uuid, secrets) if secrets else None,
+            sealed=self._boot_secrets.seal_secrets(batch_id or operation_uuid, secrets) if secrets else None,
             port=port,
             image_limits=self._settings.image_limits,
         )
-        operation = self._database.write(_accept, asked, decide, now, self._settings.unique_server_names)
-        step(LOG, f"{kind} accepted", server_id, call.context.request_id)
-        if kind.moves:
-            self._doorbell.accepted(call.context, asked.batch_id or "")
+        operation = self._database.write(_accept_edited, requested, decide, now, self._settings.unique_server_names)
+        log_step(LOG, f"{kind} accepted", server_id, call.context.request_id)
+        if kind.is_move:
+            self._doorbell.ring_for_batch(call.context, requested.batch_id or "")
         else:
-            self._doorbell.operation(call.context, operation.uuid)
+            self._doorbell.ring_for_operation(call.context, operation.uuid)
         return operation
 
-    def evacuate(self, call: Call, server_id: str, args: OperationArgs, secrets: BootSecrets | None) -> None:
+    def evacuate_server(self, call: Call, server_id: str, args: OperationArgs, secrets: BootSecrets | None) -> None:
         """Boot the server on another host, as its own is dead. An open operation ends first, and that may bring it off its host.
 
-        Raises what ``accept`` does, and errors.Invalid if the host is in use.
+        Raises what ``accept_operation`` does, and errors.Invalid if the host is in use.
         """
-        server = self._server(call, server_id)
+        server = self._find_server(call, server_id)
         self._refuse_unless_dead(server)
-        edits.check_lock(server_id, server.locked_by, ignored=call.may(policies.IGNORE_LOCK))
-        opened = self.opened(server_id)
+        edits.check_lock(server_id, server.locked_by, ignored=call.is_allowed(policies.IGNORE_LOCK))
+        opened = self.find_open_operation(server_id)
         if opened is not None and not is_left_to_accept(opened):
             source_is_down = self._is_down(self._cell_with(opened.source_host), opened.source_host)
-            ended = self._interruption.end(call, opened, source_is_down=source_is_down, to=args.host)
-            if ended and self._server(call, server_id).body_uuid != server.body_uuid:
+            ended = self._interruption.end_operation(call, opened, source_is_down=source_is_down, to=args.host)
+            if ended and self._find_server(call, server_id).body_uuid != server.body_uuid:
                 LOG.info("instance %s: the end of its %s has brought it off host '%s'", server_id, opened.kind, server.host)
                 return
-        self.accept(call, server_id, OperationKind.EVACUATE, args, secrets=secrets, body_uuid=server.body_uuid)
+        self.accept_operation(call, server_id, OperationKind.EVACUATE, args, secrets=secrets, body_uuid=server.body_uuid)
 
-    def reset(self, call: Call, server_id: str, kind: OperationKind) -> None:
+    def reset_state(self, call: Call, server_id: str, kind: OperationKind) -> None:
         """RESET or FAIL. A task that is open is given up first, as at its deadline: the cell is asked, and not the host.
 
-        Raises what ``accept`` does, and errors.Conflict if the operation is none in place, or does not end in time.
+        Raises what ``accept_operation`` does, and errors.Conflict if the operation is none in place, or does not end in time.
         """
         try:
-            self.accept(call, server_id, kind)
+            self.accept_operation(call, server_id, kind)
         except errors.NotCompared:
             raise
         except errors.Conflict:
-            opened = self.opened(server_id)
+            opened = self.find_open_operation(server_id)
             # FAIL, which only a cell carries out, has been awaited
             if opened is None or opened.unreadable or opened.kind is OperationKind.FAIL:
                 raise
             if opened.state not in (OperationState.TASK, OperationState.STARTING):
                 raise
-            self._database.write(steps.time_out, [opened.uuid], self._database.now())
-            self._doorbell.operation(call.context, opened.uuid)
-            if not self.ends(opened):
+            self._database.write(steps.time_out, [opened.uuid], self._database.current_time())
+            self._doorbell.ring_for_operation(call.context, opened.uuid)
+            if not self.wait_until_ended(opened):
                 raise
             LOG.info("instance %s: its %s was ended by os-resetState", server_id, opened.kind)
-            if kind is OperationKind.FAIL or self._server(call, server_id).task_state is TaskState.FAILED:
-                self.accept(call, server_id, kind)
+            if kind is OperationKind.FAIL or self._find_server(call, server_id).task_state is TaskState.FAILED:
+                self.accept_operation(call, server_id, kind)
 
-    def opened(self, server_id: str) -> Operation | None:
+    def find_open_operation(self, server_id: str) -> Operation | None:
         """The open operation of the server."""
         return self._database.read(operations.open_for, [server_id]).get(server_id)
 
-    def ends(self, opened: Operation) -> bool:
+    def wait_until_ended(self, opened: Operation) -> bool:
         """Whether the operation ends within ``END_WAIT_S``."""
 
-        def ended() -> bool:
-            found = self.opened(opened.server_uuid)
-            return found is None or found.uuid != opened.uuid
+        def has_ended() -> bool:
+            current = self.find_open_operation(opened.server_uuid)
+            return current is None or current.uuid != opened.uuid
 
-        return wait_until(ended, END_WAIT_S, pause=0.05)
+        return wait_until(has_ended, END_WAIT_S, pause=0.05)
 
     def built_as(self, call: Call, server_id: str) -> tuple[Server, RequestSpec | None]:
         """The server and the request that its body was built by; None: that cannot be read. Raises errors.NotFound."""
-        server = self._server(call, server_id)
-        return server, self._database.read(mappings.specs, [server.batch_id]).get(server.batch_id)
+        server = self._find_server(call, server_id)
+        return server, self._database.read(mappings.specs_by_batch, [server.batch_id]).get(server.batch_id)
 
-    def shelve(self, call: Call, server_id: str) -> None:
+    def shelve_server(self, call: Call, server_id: str) -> None:
         """The server leaves its host once a snapshot of it is complete. Raises errors.Conflict if nobody could store that."""
         if not self._settings.images_folder:
-            self._server(call, server_id)
+            self._find_server(call, server_id)
             raise errors.Conflict(f"Cannot 'shelve' instance {server_id}: {NOT_CONFIGURED}")
-        self.accept(call, server_id, OperationKind.SHELVE)
+        self.accept_operation(call, server_id, OperationKind.SHELVE)
 
     def make_image(self, call: Call, server_id: str, kind: OperationKind, args: OperationArgs) -> Operation:
         """An image of the server, under the UUID of the operation. Raises errors.Conflict if nobody could store that."""
         if not self._settings.images_folder:
             raise errors.Conflict(f"Cannot '{kind}' instance {server_id}: {NOT_CONFIGURED}")
-        return self.accept(call, server_id, kind, args)
+        return self.accept_operation(call, server_id, kind, args)
 
-    def offload(self, call: Call, server_id: str) -> None:
+    def offload_server(self, call: Call, server_id: str) -> None:
         """The shelved server leaves its host now. Raises errors.Conflict if it is not shelved on a host."""
         operation = self._in_state(call, server_id, OperationState.SHELVED)
-        done = self._ledger.write(shelving.offload, [operation.uuid], self._database.now()) if operation else None
+        done = self._ledger.write(shelving.offload_servers, [operation.uuid], self._database.current_time()) if operation else None
         if done is None or not done.operations:
             raise errors.Conflict(f"Cannot 'shelveOffload' instance {server_id}: it is not shelved on a host")
-        self._doorbell.deleted(call.context, done.deleted)
+        self._doorbell.ring_for_deleted(call.context, done.deleted)
 
-    def unshelve(self, call: Call, server_id: str, args: OperationArgs = NOTHING) -> None:
+    def unshelve_server(self, call: Call, server_id: str, args: OperationArgs = NOTHING) -> None:
         """The server is started on its host if it is still there, else it comes to a host that is chosen.
 
         ``args``: where that must be. Raises errors.Invalid for an unknown zone or host, and errors.Conflict if a zone or a host is
@@ -275,40 +286,40 @@ class Operations:
                 raise errors.Conflict(f"Cannot 'unshelve' instance {server_id} to a zone or host before it is SHELVED_OFFLOADED")
             if zone is not None and zone != self._settings.default_availability_zone and not self._catalog.has_zone(zone, call):
                 raise errors.Invalid(f"unshelve.availability_zone: zone {zone[:80]!r} could not be found")
-            self.accept(call, server_id, OperationKind.UNSHELVE, args)
+            self.accept_operation(call, server_id, OperationKind.UNSHELVE, args)
             return
         if operation is not None:
             self._refuse_if_down(call, server_id, "unshelve", self._cell_with(operation.source_host), operation.source_host)
         if operation is None or not self._start_again(call, operation):
-            self.accept(call, server_id, OperationKind.UNSHELVE)
+            self.accept_operation(call, server_id, OperationKind.UNSHELVE)
             return
-        step(LOG, "unshelve accepted", server_id, call.context.request_id)
+        log_step(LOG, "unshelve accepted", server_id, call.context.request_id)
 
-    def confirm(self, call: Call, server_id: str) -> None:
+    def confirm_move(self, call: Call, server_id: str) -> None:
         """The user keeps the server as it is after its move. Raises errors.Conflict if it does not wait for that."""
-        operation = self._waiting(call, server_id, "confirmResize")
-        last_body.refuse(self._database, self._registry, Ending.CONFIRM, operation.uuid)
-        done = self._ledger.write(steps.confirm, [operation.uuid], self._database.now())
+        operation = self._find_waiting(call, server_id, "confirmResize")
+        last_body.refuse_last_body(self._database, self._registry, Ending.CONFIRM, operation.uuid)
+        done = self._ledger.write(steps.confirm_moves, [operation.uuid], self._database.current_time())
         if not done.operations:
             raise _not_waiting(server_id, "confirmResize")
-        self._doorbell.deleted(call.context, done.deleted)
+        self._doorbell.ring_for_deleted(call.context, done.deleted)
 
-    def revert(self, call: Call, server_id: str) -> None:
+    def revert_move(self, call: Call, server_id: str) -> None:
         """The user wants the server as it was. Raises errors.Conflict if it does not wait for that, or its old host is down."""
-        operation = self._waiting(call, server_id, "revertResize")
+        operation = self._find_waiting(call, server_id, "revertResize")
         self._refuse_if_down(call, server_id, "revertResize", self._cell_with(operation.source_host), operation.source_host)
-        last_body.refuse(self._database, self._registry, Ending.POINT_BACK, operation.uuid)
-        done = self._database.write(steps.revert, [operation.uuid], self._database.now())
+        last_body.refuse_last_body(self._database, self._registry, Ending.POINT_BACK, operation.uuid)
+        done = self._database.write(steps.revert_moves, [operation.uuid], self._database.current_time())
         if not done.operations:
             raise _not_waiting(server_id, "revertResize")
-        self._doorbell.operation(call.context, operation.uuid)
+        self._doorbell.ring_for_operation(call.context, operation.uuid)
 
-    def restore(self, call: Call, server_id: str) -> None:
+    def restore_server(self, call: Call, server_id: str) -> None:
         """The server, which is soft-deleted, is started on its host. Raises errors.Conflict if it is not."""
         operation = self._in_state(call, server_id, OperationState.SOFT_DELETED)
         if operation is None or not self._start_again(call, operation):
             raise errors.Conflict(f"Cannot 'restore' instance {server_id}: it is not soft-deleted")
-        step(LOG, "restore accepted", server_id, call.context.request_id)
+        log_step(LOG, "restore accepted", server_id, call.context.request_id)
 
     def delete(self, call: Call, server_id: str, *, force: bool = False) -> None:
         """Delete the server, whatever it is at. ``force``: at once, although it could be restored otherwise.
@@ -316,29 +327,29 @@ class Operations:
         Raises errors.NotFound, and errors.Conflict if it is locked.
         """
         if not is_uuid(server_id):
-            raise missing(server_id)
+            raise server_not_found(server_id)
         keeps = bool(self._settings.reclaim_instance_interval) and not force
-        if keeps and self._can_be_restored(self._server(call, server_id)):
-            self.accept(call, server_id, OperationKind.SOFT_DELETE)
+        if keeps and self._can_be_restored(self._find_server(call, server_id)):
+            self.accept_operation(call, server_id, OperationKind.SOFT_DELETE)
             return
         deleted = self._ledger.write(
             incarnation.charged_if_compared,
             None,
             builds.delete,
             server_id,
-            project_id=call.scope,
-            now=self._database.now(),
+            project_id=call.project_scope,
+            now=self._database.current_time(),
             initiator=Initiator(request_id=call.context.request_id, user_id=call.context.user_id),
-            ignores_lock=call.may(policies.IGNORE_LOCK),
+            ignores_lock=call.is_allowed(policies.IGNORE_LOCK),
             reclaims=not keeps,  # a second delete must not do what the first one left to the interval
         )
         if deleted is None:
-            raise missing(server_id)
-        step(LOG, "deleted", server_id, call.context.request_id)
+            raise server_not_found(server_id)
+        log_step(LOG, "deleted", server_id, call.context.request_id)
         if deleted.bodies:
-            self._doorbell.deleted(call.context, deleted.bodies)
+            self._doorbell.ring_for_deleted(call.context, deleted.bodies)
 
-    def limits(self, call: Call) -> dict[str, int]:
+    def limits_in_force(self, call: Call) -> dict[str, int]:
         """The limits in force for the caller, by the names of quotas; -1: none."""
         return self._limits.in_force(call)
 
@@ -346,25 +357,25 @@ class Operations:
         """The text of the caller's key of this name. Raises errors.Invalid for an unknown one."""
         return named_public_key(self._database, call, name, "rebuild")
 
-    def flavor(self, call: Call, reference: str) -> Flavor:
+    def find_flavor(self, call: Call, reference: str) -> Flavor:
         """The flavor of a resize. Raises errors.Invalid for one that cannot be had."""
-        flavor = self._catalog.flavor(reference, call)
+        flavor = self._catalog.find_flavor(reference, call)
         if flavor is None or flavor.disabled:
             raise errors.Invalid(f"resize.flavorRef: {reference[:80]!r} could not be found")
         return flavor.of_a_server()
 
     # -- inside ------------------------------------------------------------------------------------------------------------------
 
-    def _server(self, call: Call, server_id: str) -> Server:
-        server = self._database.read(mappings.get, server_id, call.scope) if is_uuid(server_id) else None
+    def _find_server(self, call: Call, server_id: str) -> Server:
+        server = self._database.read(mappings.get, server_id, call.project_scope) if is_uuid(server_id) else None
         if server is None or server.deleted:
-            raise missing(server_id)
+            raise server_not_found(server_id)
         return server
 
-    def _waiting(self, call: Call, server_id: str, what: str) -> Operation:
+    def _find_waiting(self, call: Call, server_id: str, action: str) -> Operation:
         operation = self._in_state(call, server_id, OperationState.VERIFY)
         if operation is None:
-            raise _not_waiting(server_id, what)
+            raise _not_waiting(server_id, action)
         return operation
 
     def _in_state(self, call: Call, server_id: str, state: OperationState) -> Operation | None:
@@ -372,23 +383,23 @@ class Operations:
 
         Raises errors.Conflict for a locked server, and errors.NotCompared for one of a restored database.
         """
-        server = self._server(call, server_id)
-        edits.check_lock(server_id, server.locked_by, ignored=call.may(policies.IGNORE_LOCK))
+        server = self._find_server(call, server_id)
+        edits.check_lock(server_id, server.locked_by, ignored=call.is_allowed(policies.IGNORE_LOCK))
         operation = self._database.read(_if_compared, server_id)
         return operation if operation is not None and operation.state is state else None
 
     def _start_again(self, call: Call, operation: Operation) -> bool:
         """Start the server of the operation on its host. False: the operation is in another state by now."""
-        done = self._database.write(steps.start_again, [operation.uuid], operation.state, self._database.now())
+        done = self._database.write(steps.start_again, [operation.uuid], operation.state, self._database.current_time())
         if done.operations:
-            self._doorbell.operation(call.context, operation.uuid)
+            self._doorbell.ring_for_operation(call.context, operation.uuid)
         return bool(done.operations)
 
     def _can_be_restored(self, server: Server) -> bool:
         """Whether a delete leaves the server on its host. One without a guest, or with an open operation, does not stay."""
         if server.state != "active" or self._database.read(operations.open_for, [server.uuid]):
             return False
-        return allows(OperationKind.SOFT_DELETE, server.power, failed=server.task_state is TaskState.FAILED)
+        return allows_operation(OperationKind.SOFT_DELETE, server.power, failed=server.task_state is TaskState.FAILED)
 
     def _cell_of(self, host: str | None) -> str | None:
         """The cell of a destination. Raises errors.Invalid for a host that is in none."""
@@ -407,16 +418,16 @@ class Operations:
             agent = self._agent_of(server.cell_uuid, server.host)
         except (errors.CellUnavailable, errors.NotFound) as error:
             raise errors.Conflict(f"Cannot 'evacuate' instance {server.uuid}: its cell does not answer: {error}") from error
-        if agent is not None and self._watch.judge(agent) in ("UP", "MAINTENANCE"):
+        if agent is not None and self._watch.agent_status(agent) in ("UP", "MAINTENANCE"):
             advice = "evacuate from a host that is down, or that 'host set --down' has called down"
             raise errors.Invalid(f"Compute service of {server.host} is still in use: {advice}")
 
-    def _refuse_if_down(self, call: Call, server_id: str, what: str, cell_uuid: str | None, host: str | None) -> None:
+    def _refuse_if_down(self, call: Call, server_id: str, action: str, cell_uuid: str | None, host: str | None) -> None:
         """Raises errors.Conflict if the host, which would have to do this, is down."""
         if self._is_down(cell_uuid, host):
-            name = f"host {host}" if call.may(policies.ATTRIBUTES) else "its host"
+            name = f"host {host}" if call.is_allowed(policies.ATTRIBUTES) else "its host"
             advice = "wait until it is back, or have an administrator evacuate the server"
-            raise errors.Conflict(f"Cannot '{what}' instance {server_id}: {name} is down: {advice}")
+            raise errors.Conflict(f"Cannot '{action}' instance {server_id}: {name} is down: {advice}")
 
     def _is_down(self, cell_uuid: str | None, host: str | None) -> bool:
         """Whether the host is known to be down. Nothing is known while its cell is silent: what is accepted waits for the cell."""
@@ -430,7 +441,7 @@ class Operations:
 
     def _agent_of(self, cell_uuid: str, host: str) -> SeenService | None:
         """The agent of the host as its cell knows it now. Raises errors.CellUnavailable and errors.NotFound."""
-        cell = self._registry.get(cell_uuid).within(self._settings.cell_timeout)
+        cell = self._registry.get(cell_uuid).with_timeout(self._settings.cell_timeout)
         return next(iter(cell.read(services.list_seen, AGENT_BINARY, host)), None)
 
     def _cell_with(self, host: str | None) -> str | None:
@@ -441,10 +452,12 @@ class Operations:
             return None
 
 
-def _accept(tx: ApiTransaction, asked: NewOperation, decide: Decide | None, now: float, unique_names: NameScope) -> Operation:
-    operation = operation_accept.accept(tx, asked, now)
+def _accept_edited(
+    tx: ApiTransaction, requested: NewOperation, decide: Decide | None, now: float, unique_names: NameScope
+) -> Operation:
+    operation = operation_accept.accept_operation(tx, requested, now)
     if decide is not None:
-        edits.change(tx, asked.server_uuid, decide, project_id=asked.scope, now=now, unique_names=unique_names)
+        edits.change_server(tx, requested.server_uuid, decide, project_id=requested.scope, now=now, unique_names=unique_names)
     return operation
 
 
@@ -456,5 +469,5 @@ def _if_compared(tx: ApiTransaction, server_id: str) -> Operation | None:
     return operation
 
 
-def _not_waiting(server_id: str, what: str) -> errors.Conflict:
-    return errors.Conflict(f"Cannot '{what}' instance {server_id}: it is not waiting for a resize to be confirmed")
+def _not_waiting(server_id: str, action: str) -> errors.Conflict:
+    return errors.Conflict(f"Cannot '{action}' instance {server_id}: it is not waiting for a resize to be confirmed")

@@ -11,9 +11,9 @@ import msgspec
 
 from api.http import policies, schemas
 from api.http.call import Call
-from api.http.microversions import Since
+from api.http.microversions import Microversion
 from api.http.validation import checked_metadata
-from api.http.versions import answer
+from api.http.versions import send_json
 from api.lookup import boot_request, server_view
 from api.lookup.boot_secrets import BootSecretsPolicy
 from api.lookup.hosts import HostWatch
@@ -53,7 +53,7 @@ class JudgedImage:
     server: Server
     refusal: errors.SuperconductorError | None = None
 
-    def check(self, server: Server) -> None:
+    def check_unmoved(self, server: Server) -> None:
         """Called once the state allows the operation.
 
         Raises ``refusal``, and errors.Conflict if the server was moved or rebuilt meanwhile.
@@ -84,71 +84,71 @@ class OperationActions:
         self._images = images
         self._schedulers = schedulers
 
-    def actions(self) -> tuple[ServerAction, ...]:
+    def server_actions(self) -> tuple[ServerAction, ...]:
         special = (
-            ("reboot", policies.REBOOT, schemas.REBOOT, self._reboot),
-            ("resize", policies.RESIZE, schemas.RESIZE, self._resize),
-            ("rebuild", policies.REBUILD, schemas.REBUILD, self._rebuild),
-            ("confirmResize", policies.CONFIRM_RESIZE, schemas.NO_VALUE, self._confirm),
-            ("revertResize", policies.REVERT_RESIZE, schemas.NO_VALUE, self._revert),
-            ("shelve", policies.SHELVE, schemas.NO_VALUE, self._shelve),
-            ("shelveOffload", policies.SHELVE_OFFLOAD, schemas.NO_VALUE, self._offload),
-            ("unshelve", policies.UNSHELVE, schemas.UNSHELVE, self._unshelve),
-            ("rescue", policies.RESCUE, schemas.RESCUE, self._rescue),
+            ("reboot", policies.REBOOT, schemas.REBOOT, self._reboot_server),
+            ("resize", policies.RESIZE, schemas.RESIZE, self._resize_server),
+            ("rebuild", policies.REBUILD, schemas.REBUILD, self._rebuild_server),
+            ("confirmResize", policies.CONFIRM_RESIZE, schemas.NO_VALUE, self._confirm_move),
+            ("revertResize", policies.REVERT_RESIZE, schemas.NO_VALUE, self._revert_move),
+            ("shelve", policies.SHELVE, schemas.NO_VALUE, self._shelve_server),
+            ("shelveOffload", policies.SHELVE_OFFLOAD, schemas.NO_VALUE, self._offload_server),
+            ("unshelve", policies.UNSHELVE, schemas.UNSHELVE, self._unshelve_server),
+            ("rescue", policies.RESCUE, schemas.RESCUE, self._rescue_server),
             ("changePassword", policies.CHANGE_PASSWORD, schemas.CHANGE_PASSWORD, self._change_password),
-            ("trigger_crash_dump", policies.CRASH_DUMP, schemas.CRASH_DUMP, self._accepting(Kind.CRASH_DUMP)),
-            ("migrate", policies.MIGRATE, schemas.MIGRATE, self._migrate),
+            ("trigger_crash_dump", policies.CRASH_DUMP, schemas.CRASH_DUMP, self._accept_handler(Kind.CRASH_DUMP)),
+            ("migrate", policies.MIGRATE, schemas.MIGRATE, self._migrate_server),
             ("os-migrateLive", policies.LIVE_MIGRATE, schemas.LIVE_MIGRATE, self._migrate_live),
-            ("evacuate", policies.EVACUATE, schemas.EVACUATE, self._evacuate),
-            ("os-resetState", policies.RESET_STATE, schemas.RESET_STATE, self._reset),
+            ("evacuate", policies.EVACUATE, schemas.EVACUATE, self._evacuate_server),
+            ("os-resetState", policies.RESET_STATE, schemas.RESET_STATE, self._reset_state),
             ("forceDelete", policies.FORCE_DELETE, schemas.NO_VALUE, self._force_delete),
-            ("restore", policies.RESTORE, schemas.NO_VALUE, self._restore),
+            ("restore", policies.RESTORE, schemas.NO_VALUE, self._restore_server),
         )
         plain = [
-            ServerAction(name=name, rule=rule, versions=schemas.NO_VALUE, run=self._accepting(kind))
+            ServerAction(name=name, rule=rule, versions=schemas.NO_VALUE, run=self._accept_handler(kind))
             for name, (kind, rule) in _PLAIN.items()
         ]
         return (*plain, *(ServerAction(name=name, rule=rule, versions=versions, run=run) for name, rule, versions, run in special))
 
-    def _accepting(self, kind: OperationKind) -> Any:
+    def _accept_handler(self, kind: OperationKind) -> Any:
         def run(call: Call, server_id: str, value: object, resp: falcon.Response) -> None:
-            self._operations.accept(call, server_id, kind)
+            self._operations.accept_operation(call, server_id, kind)
             resp.status = 202
 
         return run
 
-    def _reboot(self, call: Call, server_id: str, value: dict[str, str], resp: falcon.Response) -> None:
-        self._operations.accept(call, server_id, Kind.REBOOT, OperationArgs(hard=value["type"].upper() == "HARD"))
+    def _reboot_server(self, call: Call, server_id: str, value: dict[str, str], resp: falcon.Response) -> None:
+        self._operations.accept_operation(call, server_id, Kind.REBOOT, OperationArgs(hard=value["type"].upper() == "HARD"))
         resp.status = 202
 
-    def _resize(self, call: Call, server_id: str, value: dict[str, Any], resp: falcon.Response) -> None:
-        flavor = self._operations.flavor(call, str(value["flavorRef"]))
+    def _resize_server(self, call: Call, server_id: str, value: dict[str, Any], resp: falcon.Response) -> None:
+        flavor = self._operations.find_flavor(call, str(value["flavorRef"]))
         args = OperationArgs(flavor_id=flavor.flavor_id, cross_cell=_cross_cell(call, value))
-        self._operations.accept(call, server_id, Kind.RESIZE, args, flavor, decide=partial(_disk_config, value))
+        self._operations.accept_operation(call, server_id, Kind.RESIZE, args, flavor, decide=partial(_disk_config, value))
         resp.status = 202
 
-    def _rebuild(self, call: Call, server_id: str, value: dict[str, Any], resp: falcon.Response) -> None:
+    def _rebuild_server(self, call: Call, server_id: str, value: dict[str, Any], resp: falcon.Response) -> None:
         """Answers with the server, as it is to be, and with its new password."""
         if schemas.BOOLEANS[value.get("preserve_ephemeral", False)]:
             raise errors.Invalid("rebuild.preserve_ephemeral: only false is served")
-        limits = self._operations.limits(call)
-        given = self._boot_secrets.given_again(value)
-        boot_request.check_personality(given.files, limits, "rebuild")
-        drive = self._drive_changes(call, value, given)
+        limits = self._operations.limits_in_force(call)
+        boot_secrets = self._boot_secrets.given_again(value)
+        boot_request.check_personality(boot_secrets.files, limits, "rebuild")
+        drive = self._drive_changes(call, value, boot_secrets)
         server, spec = self._operations.built_as(call, server_id)
-        judged = self._judged(call, server, spec, value["imageRef"], Kind.REBUILD)
+        judged = self._judge_image(call, server, spec, value["imageRef"], Kind.REBUILD)
         image = judged.image
         args = OperationArgs(image_id=image.id, drive=drive, rebuilt_from=image, image_hash=image.hash_value)
         decide = partial(_edit_of_rebuild, value, limits["metadata_items"], drive, judged)
-        self._operations.accept(call, server_id, Kind.REBUILD, args, decide=decide, secrets=given)
-        found = self._finder.find(server_id, call)
-        status = host_status(self._watch, found.server, call)
-        server = msgspec.structs.replace(found.server, image_id=value["imageRef"])
-        document = server_view.rebuilt(server, found.spec, call, status, found.ports, found.groups)
-        password = self._boot_secrets.answered(given)
-        answer(resp, {"server": document | ({"adminPass": password} if password is not None else {})}, 202)
+        self._operations.accept_operation(call, server_id, Kind.REBUILD, args, decide=decide, secrets=boot_secrets)
+        current = self._finder.find_server(server_id, call)
+        status = host_status(self._watch, current.server, call)
+        server = msgspec.structs.replace(current.server, image_id=value["imageRef"])
+        document = server_view.rebuilt_document(server, current.spec, call, status, current.ports, current.groups)
+        password = self._boot_secrets.returned_password(boot_secrets)
+        send_json(resp, {"server": document | ({"adminPass": password} if password is not None else {})}, 202)
 
-    def _judged(self, call: Call, server: Server, spec: RequestSpec | None, image_id: str, kind: OperationKind) -> JudgedImage:
+    def _judge_image(self, call: Call, server: Server, spec: RequestSpec | None, image_id: str, kind: OperationKind) -> JudgedImage:
         """The image, and whether the server and its host can have it. ``spec``: that of its body; None: it cannot be read.
 
         Raises SchedulerSilent: nothing is rebuilt on a host that the filters might refuse.
@@ -167,106 +167,106 @@ class OperationActions:
 
     def _ask_filters(self, call: Call, server: Server, spec: RequestSpec, image: Image) -> None:
         """Raises errors.Invalid if the server's host may not run this image. The image that it has is not judged again."""
-        now = accepting.current(spec, server)
+        now = accepting.current_spec(spec, server)
         if image == now.image or server.host is None:  # without a host it is refused for its state
             return
         reason = self._schedulers.refusal_of_image(call, now.with_image(image), server.own_uuid or server.uuid)
         if reason:
             raise errors.Invalid(f"No valid host was found. The server's host may not run image {image.id}: {reason}")
 
-    def _drive_changes(self, call: Call, value: dict[str, Any], given: BootSecrets) -> DriveChanges:
+    def _drive_changes(self, call: Call, value: dict[str, Any], boot_secrets: BootSecrets) -> DriveChanges:
         """What the rebuild changes in the guest's config drive. Raises errors.Invalid for an unknown key pair."""
-        changes = DriveChanges(has_secrets=bool(given), removes_user_data="user_data" in value and not value["user_data"])
+        changes = DriveChanges(has_secrets=bool(boot_secrets), removes_user_data="user_data" in value and not value["user_data"])
         if "key_name" not in value:
             return changes
         name: str | None = value["key_name"]
         key = self._operations.public_key(call, name) if name is not None else ""
         return msgspec.structs.replace(changes, key_name=name or "", public_key=key)
 
-    def _confirm(self, call: Call, server_id: str, value: object, resp: falcon.Response) -> None:
-        self._operations.confirm(call, server_id)
+    def _confirm_move(self, call: Call, server_id: str, value: object, resp: falcon.Response) -> None:
+        self._operations.confirm_move(call, server_id)
         resp.status = 204
 
-    def _revert(self, call: Call, server_id: str, value: object, resp: falcon.Response) -> None:
-        self._operations.revert(call, server_id)
+    def _revert_move(self, call: Call, server_id: str, value: object, resp: falcon.Response) -> None:
+        self._operations.revert_move(call, server_id)
         resp.status = 202
 
-    def _shelve(self, call: Call, server_id: str, value: object, resp: falcon.Response) -> None:
-        self._operations.shelve(call, server_id)
+    def _shelve_server(self, call: Call, server_id: str, value: object, resp: falcon.Response) -> None:
+        self._operations.shelve_server(call, server_id)
         resp.status = 202
 
-    def _offload(self, call: Call, server_id: str, value: object, resp: falcon.Response) -> None:
-        self._operations.offload(call, server_id)
+    def _offload_server(self, call: Call, server_id: str, value: object, resp: falcon.Response) -> None:
+        self._operations.offload_server(call, server_id)
         resp.status = 202
 
-    def _unshelve(self, call: Call, server_id: str, value: Any, resp: falcon.Response) -> None:
-        asked = (value or {}) if call.has(Since.UNSHELVE_ZONE) else {}
-        host, zone = asked.get("host"), asked.get("availability_zone")
-        if host is not None and not call.may(policies.UNSHELVE_TO_HOST):
+    def _unshelve_server(self, call: Call, server_id: str, value: Any, resp: falcon.Response) -> None:
+        options = (value or {}) if call.has_feature(Microversion.UNSHELVE_ZONE) else {}
+        host, zone = options.get("host"), options.get("availability_zone")
+        if host is not None and not call.is_allowed(policies.UNSHELVE_TO_HOST):
             raise errors.Forbidden("unshelve.host: policy does not let you name a host")
-        args = OperationArgs(host=host, availability_zone=zone, any_zone="availability_zone" in asked and zone is None)
-        self._operations.unshelve(call, server_id, args)
+        args = OperationArgs(host=host, availability_zone=zone, any_zone="availability_zone" in options and zone is None)
+        self._operations.unshelve_server(call, server_id, args)
         resp.status = 202
 
-    def _rescue(self, call: Call, server_id: str, value: dict[str, str] | None, resp: falcon.Response) -> None:
+    def _rescue_server(self, call: Call, server_id: str, value: dict[str, str] | None, resp: falcon.Response) -> None:
         """Answers with the password of the rescue system."""
-        asked = value or {}
-        given = self._boot_secrets.password(asked.get("adminPass"), "rescue", made=True)
-        image_id = asked.get("rescue_image_ref")
+        options = value or {}
+        boot_secrets = self._boot_secrets.action_password(options.get("adminPass"), "rescue", generate=True)
+        image_id = options.get("rescue_image_ref")
         decide, image_hash = None, ""
         if image_id is not None:
             server, spec = self._operations.built_as(call, server_id)
-            judged = self._judged(call, server, spec, image_id, Kind.RESCUE)
+            judged = self._judge_image(call, server, spec, image_id, Kind.RESCUE)
             decide, image_hash = partial(_edit_of_rescue, judged), judged.image.hash_value
-        args = OperationArgs(image_id=image_id, drive=DriveChanges(has_secrets=bool(given)), image_hash=image_hash)
-        self._operations.accept(call, server_id, Kind.RESCUE, args, decide=decide, secrets=given)
-        password = self._boot_secrets.answered(given)
-        answer(resp, {"adminPass": password} if password is not None else {}, 200)
+        args = OperationArgs(image_id=image_id, drive=DriveChanges(has_secrets=bool(boot_secrets)), image_hash=image_hash)
+        self._operations.accept_operation(call, server_id, Kind.RESCUE, args, decide=decide, secrets=boot_secrets)
+        password = self._boot_secrets.returned_password(boot_secrets)
+        send_json(resp, {"adminPass": password} if password is not None else {}, 200)
 
     def _change_password(self, call: Call, server_id: str, value: dict[str, str], resp: falcon.Response) -> None:
-        given = self._boot_secrets.password(value["adminPass"], "changePassword", made=False)
+        boot_secrets = self._boot_secrets.action_password(value["adminPass"], "changePassword", generate=False)
         args = OperationArgs(drive=DriveChanges(has_secrets=True))
-        self._operations.accept(call, server_id, Kind.CHANGE_PASSWORD, args, secrets=given)
+        self._operations.accept_operation(call, server_id, Kind.CHANGE_PASSWORD, args, secrets=boot_secrets)
         resp.status = 202
 
-    def _migrate(self, call: Call, server_id: str, value: dict[str, Any] | None, resp: falcon.Response) -> None:
-        asked = value or {}
-        verify = schemas.BOOLEANS[asked.get(schemas.VERIFY, True)]
-        args = OperationArgs(host=asked.get("host"), cross_cell=_cross_cell(call, asked), verify=verify)
-        self._operations.accept(call, server_id, Kind.MIGRATE, args)
+    def _migrate_server(self, call: Call, server_id: str, value: dict[str, Any] | None, resp: falcon.Response) -> None:
+        options = value or {}
+        verify = schemas.BOOLEANS[options.get(schemas.VERIFY, True)]
+        args = OperationArgs(host=options.get("host"), cross_cell=_cross_cell(call, options), verify=verify)
+        self._operations.accept_operation(call, server_id, Kind.MIGRATE, args)
         resp.status = 202
 
     def _migrate_live(self, call: Call, server_id: str, value: dict[str, Any], resp: falcon.Response) -> None:
         """The disk goes with the guest, and the scheduler is asked. 409 for the server's state comes before a refused field."""
         args = OperationArgs(host=value["host"], cross_cell=_cross_cell(call, value))
-        self._operations.accept(call, server_id, Kind.LIVE_MIGRATE, args, decide=partial(_checked_live_migration, value))
+        self._operations.accept_operation(call, server_id, Kind.LIVE_MIGRATE, args, decide=partial(_checked_live_migration, value))
         resp.status = 202
 
-    def _evacuate(self, call: Call, server_id: str, value: dict[str, Any], resp: falcon.Response) -> None:
+    def _evacuate_server(self, call: Call, server_id: str, value: dict[str, Any], resp: falcon.Response) -> None:
         """Answers before 2.14 with the password of the guest, which is built from its image again."""
         for name in ("force", "onSharedStorage"):
             if schemas.BOOLEANS[value.get(name, False)]:
                 raise errors.Invalid(f"evacuate.{name}: only false is served")
-        stopped = call.has(Since.EVACUATED_STOPPED)
+        stopped = call.has_feature(Microversion.EVACUATED_STOPPED)
         args = OperationArgs(host=value.get("host"), cross_cell=_cross_cell(call, value), stopped=stopped)
-        told = not call.has(Since.EVACUATED_PASSWORD_UNTOLD)
-        secrets = self._boot_secrets.password(value.get("adminPass"), "evacuate", made=told)
-        self._operations.evacuate(call, server_id, args, secrets)
-        password = self._boot_secrets.answered(secrets) if told else None
+        returns_password = not call.has_feature(Microversion.EVACUATED_PASSWORD_UNTOLD)
+        secrets = self._boot_secrets.action_password(value.get("adminPass"), "evacuate", generate=returns_password)
+        self._operations.evacuate_server(call, server_id, args, secrets)
+        password = self._boot_secrets.returned_password(secrets) if returns_password else None
         if password is not None:
-            answer(resp, {"adminPass": password})
+            send_json(resp, {"adminPass": password})
         resp.status = 200
 
-    def _reset(self, call: Call, server_id: str, value: dict[str, str], resp: falcon.Response) -> None:
-        self._operations.reset(call, server_id, Kind.RESET if value["state"] == "active" else Kind.FAIL)
+    def _reset_state(self, call: Call, server_id: str, value: dict[str, str], resp: falcon.Response) -> None:
+        self._operations.reset_state(call, server_id, Kind.RESET if value["state"] == "active" else Kind.FAIL)
         resp.status = 202
 
     def _force_delete(self, call: Call, server_id: str, value: object, resp: falcon.Response) -> None:
         self._operations.delete(call, server_id, force=True)
         resp.status = 202
 
-    def _restore(self, call: Call, server_id: str, value: object, resp: falcon.Response) -> None:
-        self._operations.restore(call, server_id)
+    def _restore_server(self, call: Call, server_id: str, value: object, resp: falcon.Response) -> None:
+        self._operations.restore_server(call, server_id)
         resp.status = 202
 
 
@@ -278,8 +278,8 @@ def _edit_of_rebuild(
     server: Server,
     current: ServerProperties,
 ) -> Edit:
-    """What a rebuild changes of the server itself. Raises what ``JudgedImage.check`` does, and errors.Forbidden."""
-    judged.check(server)
+    """What a rebuild changes of the server itself. Raises what ``JudgedImage.check_unmoved`` does, and errors.Forbidden."""
+    judged.check_unmoved(server)
     edit = keeping_hostname(edit_of(value), server, current)
     if drive.key_name is not None:
         edit = msgspec.structs.replace(edit, key_name=drive.key_name, public_key=drive.public_key)
@@ -289,8 +289,8 @@ def _edit_of_rebuild(
 
 
 def _edit_of_rescue(judged: JudgedImage, server: Server, current: ServerProperties) -> Edit:
-    """Changes nothing of the server. Raises what ``JudgedImage.check`` does."""
-    judged.check(server)
+    """Changes nothing of the server. Raises what ``JudgedImage.check_unmoved`` does."""
+    judged.check_unmoved(server)
     return Edit()
 
 
@@ -311,7 +311,7 @@ def _checked_live_migration(value: dict[str, Any], server: Server, current: Serv
 
 def _cross_cell(call: Call, value: dict[str, Any]) -> bool:
     """Whether the move may leave the server's cell. Raises errors.Forbidden."""
-    wanted = schemas.BOOLEANS[value.get(schemas.CROSS_CELL, False)]
-    if wanted and not call.may(policies.CROSS_CELL):
+    cross_cell = schemas.BOOLEANS[value.get(schemas.CROSS_CELL, False)]
+    if cross_cell and not call.is_allowed(policies.CROSS_CELL):
         raise errors.Forbidden(f"{schemas.CROSS_CELL}: policy does not let you move servers to other cells")
-    return wanted
+    return cross_cell

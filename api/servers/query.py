@@ -6,11 +6,11 @@ import falcon
 
 from api.http import policies
 from api.http.call import Call
-from api.http.microversions import Since
-from api.http.paging import Page, unpack
+from api.http.microversions import Microversion
+from api.http.paging import Page, unpack_position
 from api.lookup import server_view
 from api.servers import filters
-from api.servers.filters import Filters, boolean
+from api.servers.filters import Filters, read_boolean
 from api.servers.sorting import kind_of, sort_of
 from db.api.servers.listing import ServerQuery
 from objects import errors
@@ -26,20 +26,20 @@ def server_query(req: falcon.Request, call: Call, page: Page) -> ServerQuery | N
     Raises errors.Invalid and errors.Forbidden, naming the parameter.
     """
     _check_names(req, call)
-    project = _project(req, call)
+    project = _listed_project(req, call)
     sort = sort_of(req, call)
-    wanted = _phases(req, call)
-    found = filters.filters_of(req, call)
-    if wanted is None or found is None or page.limit == 0:
+    phases = _listed_phases(req, call)
+    given_filters = filters.filters_of(req, call)
+    if phases is None or given_filters is None or page.limit == 0:
         return None
-    by_change = found["changed_since"] is not None or found["changed_before"] is not None
-    life = _life(req, call, wanted, by_change)
+    by_change = given_filters["changed_since"] is not None or given_filters["changed_before"] is not None
+    life = _deleted_filter(req, call, phases, by_change)
     if life is None:
         return None
     position = None
     if page.marker is not None and page.position is not None:
-        position = unpack(page.position, [(key, kind_of(key)) for key, _ in sort])
-    fields = found | life | {"project_id": project, "phases": tuple(sorted(wanted))}
+        position = unpack_position(page.position, [(key, kind_of(key)) for key, _ in sort])
+    fields = given_filters | life | {"project_id": project, "phases": tuple(sorted(phases))}
     return ServerQuery(**fields, sort=sort, limit=page.limit + 1, marker=page.marker, position=position)
 
 
@@ -48,50 +48,51 @@ def _check_names(req: falcon.Request, call: Call) -> None:
     for name in req.params:
         if name in filters.NOT_OFFERED or name.startswith("_"):
             raise errors.Invalid(f"{name[:40]}: lists cannot be filtered by it")
-        if name not in filters.KNOWN and call.has(Since.QUERY_CHECKED):
+        if name not in filters.KNOWN and call.has_feature(Microversion.QUERY_CHECKED):
             raise errors.Invalid(f"{name[:40]}: is not a parameter of this list")
 
 
-def _project(req: falcon.Request, call: Call) -> str | None:
+def _listed_project(req: falcon.Request, call: Call) -> str | None:
     """The project to list; None: all. Without all_tenants it is the caller's own, as in the Compute API, whichever one is named."""
-    if not boolean(req, "all_tenants"):
+    if not read_boolean(req, "all_tenants"):
         return call.context.project_id
-    if not call.may(policies.ALL_TENANTS):
+    if not call.is_allowed(policies.ALL_TENANTS):
         raise errors.Forbidden("all_tenants: only an administrator may list the servers of all projects")
     return filters.value_of(req, "project_id")
 
 
-def _phases(req: falcon.Request, call: Call) -> frozenset[str] | None:
+def _listed_phases(req: falcon.Request, call: Call) -> frozenset[str] | None:
     """The phases to list; empty means all. None: no server can be in such a phase."""
-    given = [each for each in (_of_status(req, call), *filters.phases_of(req)) if each is not None]
-    if not given:
+    conditions = [condition for condition in (_of_status(req, call), *filters.phases_of(req)) if condition is not None]
+    if not conditions:
         return frozenset()
-    return frozenset(set.intersection(*given)) or None
+    return frozenset(set.intersection(*conditions)) or None
 
 
 def _of_status(req: falcon.Request, call: Call) -> set[str] | None:
-    given = [status.upper() for status in req.get_param_as_list("status") or ()]
-    for status in given:
-        if status not in _PHASES and status not in _OTHER_STATUSES and call.has(Since.STATUS_CHECKED):
+    statuses = [status.upper() for status in req.get_param_as_list("status") or ()]
+    for status in statuses:
+        if status not in _PHASES and status not in _OTHER_STATUSES and call.has_feature(Microversion.STATUS_CHECKED):
             raise errors.Invalid(f"status: {status[:40]!r} is not a status of a server")
-    if "DELETED" in given and not call.may(policies.ALL_TENANTS):
+    if "DELETED" in statuses and not call.is_allowed(policies.ALL_TENANTS):
         raise errors.Forbidden("status: only an administrator may list deleted servers")
-    return {str(_PHASES[status]) for status in given if status in _PHASES} if given else None
+    return {str(_PHASES[status]) for status in statuses if status in _PHASES} if statuses else None
 
 
-def _life(req: falcon.Request, call: Call, phases: frozenset[str], by_change: bool) -> Filters | None:
+def _deleted_filter(req: falcon.Request, call: Call, phases: frozenset[str], by_change: bool) -> Filters | None:
     """Whether to list deleted servers, or only those; None: no server can match.
 
     Lists by time of change include deleted servers for every caller. An administrator may override this, and list deleted servers
     without it.
     """
-    said = req.get_param("deleted") if call.may(policies.ALL_TENANTS) else None
-    asked = said is not None and said.strip().lower() in filters.TRUE  # an invalid value counts as false, as in the Compute API
-    if "deleted" in phases and not call.may(policies.ALL_TENANTS):
+    said = req.get_param("deleted") if call.is_allowed(policies.ALL_TENANTS) else None
+    # an invalid value counts as false, as in the Compute API
+    wants_deleted = said is not None and said.strip().lower() in filters.TRUE
+    if "deleted" in phases and not call.is_allowed(policies.ALL_TENANTS):
         phases -= {"deleted"}
         if not phases:
             return None
-    if asked or phases == {"deleted"}:
+    if wants_deleted or phases == {"deleted"}:
         return {"only_deleted": True} if not phases or "deleted" in phases else None
     if "deleted" in phases:
         return {"include_deleted": True}

@@ -6,7 +6,7 @@ import falcon
 
 from api.http import policies
 from api.http.call import Call
-from api.http.microversions import Since
+from api.http.microversions import Microversion
 from objects import errors
 
 _TIMES = ("created_at", "updated_at", "launched_at", "terminated_at")
@@ -39,7 +39,7 @@ def sort_of(req: falcon.Request, call: Call) -> tuple[tuple[str, str], ...]:
     for direction in directions:
         if direction not in ("asc", "desc"):
             raise errors.Invalid(f"sort_dir: {direction[:40]!r} is neither asc nor desc")
-    if not call.may(policies.ALL_FILTERS) and _ADMINISTRATORS.intersection(keys):
+    if not call.is_allowed(policies.ALL_FILTERS) and _ADMINISTRATORS.intersection(keys):
         raise errors.Forbidden("sort_key: only an administrator may sort by host or node")
     directions += directions[:1] * (len(keys) - len(directions))
     sort: dict[str, str] = {}
@@ -58,5 +58,5 @@ def kind_of(key: str) -> type:
 
 def _passed_over(key: str, call: Call) -> bool:
     if key == "locked":
-        return not call.has(Since.LOCKED_REASON)
-    return key in _CONSTANT or (key in _IGNORED and not call.has(Since.QUERY_CHECKED))
+        return not call.has_feature(Microversion.LOCKED_REASON)
+    return key in _CONSTANT or (key in _IGNORED and not call.has_feature(Microversion.QUERY_CHECKED))

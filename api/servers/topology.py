@@ -5,7 +5,7 @@ from __future__ import annotations
 import falcon
 
 from api.http import call as calls
-from api.http.versions import answer
+from api.http.versions import send_json
 from api.lookup.server_lookup import Finder
 
 
@@ -16,5 +16,5 @@ class ServerTopology:
         self._finder = finder
 
     def on_get(self, req: falcon.Request, resp: falcon.Response, server_id: str) -> None:
-        self._finder.server(server_id, calls.of(req))  # raises errors.NotFound for a server that the caller may not see
-        answer(resp, {"nodes": [], "pagesize_kb": None})
+        self._finder.get_server(server_id, calls.get_call(req))  # raises errors.NotFound for a server that the caller may not see
+        send_json(resp, {"nodes": [], "pagesize_kb": None})

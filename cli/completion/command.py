@@ -23,7 +23,7 @@ NAMES = {
 }
 """Kinds of names, by the placeholder that an argument has in the help."""
 PATHS = {"FILE": "file", "DIR": "directory", "TRACE": "file"}
-MOST_NAMES = 1000
+NAMES_LIMIT = 1000
 """Names that are offered at most."""
 
 
@@ -42,17 +42,17 @@ class Completion(Admin):
         parser.add_argument("shell", choices=list(SHELLS))
 
     def take_action(self, parsed_args: argparse.Namespace) -> None:
-        self.app.stdout.write(SHELLS[parsed_args.shell](list(self._commands())))
+        self.app.stdout.write(SHELLS[parsed_args.shell](list(self._completed_commands())))
 
-    def _commands(self) -> Iterable[CompletedCommand]:
-        common = [_argument(action) for action in optional_actions(self.app.parser)]
+    def _completed_commands(self) -> Iterable[CompletedCommand]:
+        common = [_to_argument(action) for action in optional_actions(self.app.parser)]
         for name in self.app.command_names():
             factory, *_ = self.app.command_manager.find_command(name.split())
             parser = factory(self.app, None).get_parser(name)
-            own = [_argument(action) for action in optional_actions(parser)]
-            known = {option for argument in own for option in argument.options}
-            arguments = own + [argument for argument in common if not known & set(argument.options)]
-            positional = [_argument(action) for action in positional_actions(parser)]
+            specific = [_to_argument(action) for action in optional_actions(parser)]
+            known = {option for argument in specific for option in argument.options}
+            arguments = specific + [argument for argument in common if not known & set(argument.options)]
+            positional = [_to_argument(action) for action in positional_actions(parser)]
             yield CompletedCommand(name=name, options=tuple(arguments), positional=tuple(positional))
 
 
@@ -66,11 +66,15 @@ class CompletionNames(HttpCommand):
         parser.add_argument("kind", choices=sorted(set(NAMES.values())))
 
     def take_action(self, parsed_args: argparse.Namespace) -> None:
-        found = self._stored(parsed_args.kind) if parsed_args.kind in STORED else ASKED[parsed_args.kind](self.client(parsed_args))
-        for name in sorted(set(found)):
+        names = (
+            self._stored_names(parsed_args.kind)
+            if parsed_args.kind in STORED
+            else NAME_READERS[parsed_args.kind](self.api_client(parsed_args))
+        )
+        for name in sorted(set(names)):
             print(name, file=self.app.stdout)
 
-    def _stored(self, kind: str) -> Iterable[str]:
+    def _stored_names(self, kind: str) -> Iterable[str]:
         """Of what the API does not list."""
         from db.api.claims import server_groups
         from db.api.deployment import aggregates
@@ -81,40 +85,40 @@ class CompletionNames(HttpCommand):
             "group": server_groups.list_all,
             "network": networks.list_all,
         }
-        return [str(getattr(each, "name", "")) for each in self.deployment.api_database.read(lists[kind])]
+        return [str(getattr(row, "name", "")) for row in self.deployment.api_database.read(lists[kind])]
 
 
-def _servers(client: ApiClient) -> Iterable[str]:
-    return [server["name"] for server in client.pages("servers", "servers", MOST_NAMES) if "name" in server]
+def _server_names(client: ApiClient) -> Iterable[str]:
+    return [server["name"] for server in client.list_items("servers", "servers", NAMES_LIMIT) if "name" in server]
 
 
-def _hosts(client: ApiClient) -> Iterable[str]:
+def _host_names(client: ApiClient) -> Iterable[str]:
     return [service["host"] for service in client.get("os-services", binary="nova-compute")["services"]]
 
 
-def _flavors(client: ApiClient) -> Iterable[str]:
-    return [flavor["name"] for flavor in client.pages("flavors", "flavors", MOST_NAMES)]
+def _flavor_names(client: ApiClient) -> Iterable[str]:
+    return [flavor["name"] for flavor in client.list_items("flavors", "flavors", NAMES_LIMIT)]
 
 
-def _cells(client: ApiClient) -> Iterable[str]:
+def _cell_names(client: ApiClient) -> Iterable[str]:
     return [cell["name"] for cell in client.get("superconductor/status")["status"]["cells"]]
 
 
-def _images(client: ApiClient) -> Iterable[str]:
-    return [image["name"] for image in client.images()]
+def _image_names(client: ApiClient) -> Iterable[str]:
+    return [image["name"] for image in client.list_images()]
 
 
-ASKED: dict[str, Callable[[ApiClient], Iterable[str]]] = {
-    "server": _servers,
-    "host": _hosts,
-    "flavor": _flavors,
-    "cell": _cells,
-    "image": _images,
+NAME_READERS: dict[str, Callable[[ApiClient], Iterable[str]]] = {
+    "server": _server_names,
+    "host": _host_names,
+    "flavor": _flavor_names,
+    "cell": _cell_names,
+    "image": _image_names,
 }
 STORED = ("aggregate", "group", "network")
 
 
-def _argument(action: argparse.Action) -> Argument:
+def _to_argument(action: argparse.Action) -> Argument:
     placeholder = action.metavar if isinstance(action.metavar, str) else action.dest.upper()
     return Argument(
         options=tuple(action.option_strings),

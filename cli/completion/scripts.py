@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from objects.base import Object
 
-KEPT_S = 10
+NAMES_LIFETIME_S = 10
 """Seconds for which names are offered again without asking."""
 
 
@@ -27,7 +27,7 @@ class Argument(Object, frozen=True, kw_only=True):
     summary: str
 
     @property
-    def value(self) -> str:
+    def completion_value(self) -> str:
         """What completes the value, as the scripts have it: ``@server``, ``/file``, ``=a b``, or ``-`` for nothing."""
         if self.names:
             return f"@{self.names}"
@@ -46,12 +46,12 @@ class CompletedCommand(Object, frozen=True, kw_only=True):
 
 def _next_words(commands: Iterable[CompletedCommand]) -> dict[str, list[str]]:
     """What may follow the first words of commands, the empty beginning included."""
-    found: defaultdict[str, set[str]] = defaultdict(set, {"": {"help"}})
+    next_words: defaultdict[str, set[str]] = defaultdict(set, {"": {"help"}})
     for command in commands:
         words = command.name.split()
         for number, word in enumerate(words):
-            found[" ".join(words[:number])].add(word)
-    return {beginning: sorted(following) for beginning, following in sorted(found.items())}
+            next_words[" ".join(words[:number])].add(word)
+    return {beginning: sorted(following) for beginning, following in sorted(next_words.items())}
 
 
 BASH = r"""# Completion of superconductor for bash, and for zsh through its bashcompinit. Made by 'superconductor completion'.
@@ -217,41 +217,42 @@ autoload -Uz bashcompinit && bashcompinit
 """
 
 
-def bash(commands: Sequence[CompletedCommand]) -> str:
+def bash_script(commands: Sequence[CompletedCommand]) -> str:
     """The file for bash."""
     values, options, arguments, following = (defaultdict[str, list[str]](list) for _ in range(4))
     common = sorted(set.intersection(*(set(command.options) for command in commands)), key=lambda argument: argument.options)
-    for name, found in [(command.name, command.options) for command in commands] + [("", tuple(common))]:
-        options[" ".join(option for argument in found for option in argument.options)].append(shlex.quote(name))
-        for argument in found:
+    for name, accepted in [(command.name, command.options) for command in commands] + [("", tuple(common))]:
+        options[" ".join(option for argument in accepted for option in argument.options)].append(shlex.quote(name))
+        for argument in accepted:
             if argument.takes_value:
-                values[argument.value] += [shlex.quote(f"{name}:{option}") for option in argument.options]
+                values[argument.completion_value] += [shlex.quote(f"{name}:{option}") for option in argument.options]
     for command in commands:
         for number, argument in enumerate(command.positional):
-            if argument.value != "-":
+            if argument.completion_value != "-":
                 pattern = number if not argument.repeats else f"[{number}-9]*"
-                arguments[argument.value].append(f"{shlex.quote(f'{command.name}:')}{pattern}")
+                arguments[argument.completion_value].append(f"{shlex.quote(f'{command.name}:')}{pattern}")
     for beginning, words in _next_words(commands).items():
         following[" ".join(words)].append(shlex.quote(beginning))
     return (
-        BASH.replace("@NEXT@", _cases(following))
-        .replace("@OPTIONS@", _cases(options))
-        .replace("@VALUES@", _cases(values))
-        .replace("@ARGUMENTS@", _cases(arguments))
-        .replace("@KEPT@", str(KEPT_S))
+        BASH.replace("@NEXT@", _case_branches(following))
+        .replace("@OPTIONS@", _case_branches(options))
+        .replace("@VALUES@", _case_branches(values))
+        .replace("@ARGUMENTS@", _case_branches(arguments))
+        .replace("@KEPT@", str(NAMES_LIFETIME_S))
     )
 
 
-def _cases(found: Mapping[str, list[str]]) -> str:
+def _case_branches(patterns_by_answer: Mapping[str, list[str]]) -> str:
     """Branches of a case: what sets the answer, by the patterns that lead to it."""
     return "\n".join(
-        f"        {' | '.join(patterns)}) _superconductor_found={shlex.quote(answer)} ;;" for answer, patterns in found.items()
+        f"        {' | '.join(patterns)}) _superconductor_found={shlex.quote(answer)} ;;"
+        for answer, patterns in patterns_by_answer.items()
     )
 
 
-def zsh(commands: Sequence[CompletedCommand]) -> str:
+def zsh_script(commands: Sequence[CompletedCommand]) -> str:
     """The file for zsh: that for bash, which zsh can read."""
-    return ZSH + bash(commands)
+    return ZSH + bash_script(commands)
 
 
 FISH = r"""# Completion of superconductor for fish. Made by 'superconductor completion'.
@@ -291,15 +292,15 @@ complete -c superconductor -f
 """
 
 
-def fish(commands: Sequence[CompletedCommand]) -> str:
+def fish_script(commands: Sequence[CompletedCommand]) -> str:
     """The file for fish."""
     names = " ".join(shlex.quote(command.name) for command in commands)
-    lines = [FISH.replace("@COMMANDS@", names).replace("@KEPT@", str(KEPT_S))]
+    lines = [FISH.replace("@COMMANDS@", names).replace("@KEPT@", str(NAMES_LIFETIME_S))]
     for beginning, words in _next_words(commands).items():
-        lines.append(f"complete -c superconductor {_only_at(beginning)} -a {_fish(' '.join(words))}\n")
+        lines.append(f"complete -c superconductor {_only_at(beginning)} -a {_quote_fish(' '.join(words))}\n")
     for command in commands:
-        told = (*command.options, *command.positional)
-        lines += [f"complete -c superconductor {' '.join(_fish_words(command.name, argument))}\n" for argument in told]
+        completed = (*command.options, *command.positional)
+        lines += [f"complete -c superconductor {' '.join(_fish_words(command.name, argument))}\n" for argument in completed]
     return "".join(lines)
 
 
@@ -311,23 +312,23 @@ def _fish_words(command: str, argument: Argument) -> Iterator[str]:
         if argument.options:
             yield "-r" if argument.path else "-x"
         if argument.names:
-            yield f"-a {_fish(f'(__superconductor_names {argument.names})')}"
+            yield f"-a {_quote_fish(f'(__superconductor_names {argument.names})')}"
         elif argument.choices:
-            yield f"-a {_fish(' '.join(argument.choices))}"
+            yield f"-a {_quote_fish(' '.join(argument.choices))}"
         elif argument.path:
             yield "-F" if argument.path == "file" else "-a '(__fish_complete_directories)'"
     if argument.summary and argument.options:
-        yield f"-d {_fish(argument.summary)}"
+        yield f"-d {_quote_fish(argument.summary)}"
 
 
 def _only_at(command: str) -> str:
-    return f"-n {_fish(f'__superconductor_is {_fish(command)}')}"
+    return f"-n {_quote_fish(f'__superconductor_is {_quote_fish(command)}')}"
 
 
-def _fish(text: str) -> str:
+def _quote_fish(text: str) -> str:
     """In single quotes, as fish reads them."""
     quoted = text.replace("\\", "\\\\").replace("'", "\\'")
     return f"'{quoted}'"
 
 
-SHELLS: dict[str, Callable[[Sequence[CompletedCommand]], str]] = {"bash": bash, "zsh": zsh, "fish": fish}
+SHELLS: dict[str, Callable[[Sequence[CompletedCommand]], str]] = {"bash": bash_script, "zsh": zsh_script, "fish": fish_script}

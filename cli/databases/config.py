@@ -37,11 +37,11 @@ class OfFiles(Admin):
             raise errors.Invalid(
                 "--state or SUPERCONDUCTOR_STATE: an all-in-one reads no configuration; give --config-file or --config-dir"
             )
-        found = Effective(self.deployment.arguments, args.role)
-        for text in found.strangers():
-            self.warn(text)
+        options = Effective(self.deployment.config_arguments, args.role)
+        for text in options.list_strangers():
+            self.warn_user(text)
             self.status = self.status or int(args.strict)
-        return found
+        return options
 
 
 class ConfigShow(OfFiles, AdminLister):
@@ -59,11 +59,11 @@ class ConfigShow(OfFiles, AdminLister):
         parser.add_argument("--all", action="store_true", help="also options that have their default")
 
     def take_action(self, parsed_args: argparse.Namespace) -> Table:
-        settings = self.read(parsed_args).settings()
+        settings = self.read(parsed_args).list_settings()
         rows: list[Row] = [
             (setting.group, setting.name, Value(setting.value), setting.source)
             for setting in settings
-            if setting.given or parsed_args.all
+            if setting.is_set or parsed_args.all
         ]
         return ("Group", "Option", "Value", "Source"), rows
 
@@ -90,18 +90,18 @@ class ConfigCheck(OfFiles, AdminLister):
 
     def take_action(self, parsed_args: argparse.Namespace) -> Table:
         read = self.read(parsed_args)
-        for text in read.exposed():
-            self.warn(text)
-        rows = [self._row(role, parsed_args) for role in ROLES if parsed_args.role in (None, role)]
+        for text in read.list_exposed():
+            self.warn_user(text)
+        rows = [self._check_row(role, parsed_args) for role in ROLES if parsed_args.role in (None, role)]
         if parsed_args.connect:
-            for answer in connecting.ask(read.conf):
+            for answer in connecting.try_connections(read.conf):
                 self.status = self.status or int(not answer.fits)
                 rows.append((answer.option, answer.text))
         return ("Role", "Result"), rows
 
-    def _row(self, role: str, args: argparse.Namespace) -> Row:
+    def _check_row(self, role: str, args: argparse.Namespace) -> Row:
         try:
-            return role, f"could start: {effective.check_role(role, Effective(self.deployment.arguments, role).conf)}"
+            return role, f"could start: {effective.check_role(role, Effective(self.deployment.config_arguments, role).conf)}"
         except errors.SuperconductorError as error:
             self.status = self.status or int(args.role is not None)
             return role, f"could not start: {error}"

@@ -26,44 +26,44 @@ _DATABASES: dict[str, sync.Kind] = {"api_database": "api", "cell_database": "cel
 _BUSES = ("transport_url", "api_transport_url")
 
 
-def ask(conf: cfg.ConfigOpts) -> Iterator[ConnectionAnswer]:
+def try_connections(conf: cfg.ConfigOpts) -> Iterator[ConnectionAnswer]:
     """Each database, and then each bus, that the options of this configuration name."""
     for group, kind in _DATABASES.items():
         if group in conf and (url := conf[group].connection):
-            yield _database(f"[{group}] connection", url, kind)
+            yield _try_database(f"[{group}] connection", url, kind)
     for name in _BUSES:
         if name in conf and (url := conf[name]) and not url.startswith("embedded://"):
-            yield _bus(f"[DEFAULT] {name}", url)
+            yield _try_bus(f"[DEFAULT] {name}", url)
 
 
-def _database(option: str, url: str, kind: sync.Kind) -> ConnectionAnswer:
+def _try_database(option: str, url: str, kind: sync.Kind) -> ConnectionAnswer:
     try:
         database = Database(url, name=kind)
     except errors.SuperconductorError as error:
         return ConnectionAnswer(option, mask_url(str(error)), fits=False)
     try:
         ready.check_writable(database, kind)
-        misfits = database.read(galera.misfits)
+        misfits = database.read(galera.list_misfits)
     except errors.SuperconductorError as error:
         return ConnectionAnswer(option, mask_url(str(error)), fits=False)
     finally:
-        database.dispose()
+        database.dispose_connections()
     text = f"{database.url_masked} answers"
     if misfits is None:
         return ConnectionAnswer(option, text, fits=True)
-    told = "; ".join(misfit.text for misfit in misfits) or "it fits"
+    misfit_text = "; ".join(misfit.text for misfit in misfits) or "it fits"
     return ConnectionAnswer(
-        option, f"{text}, a node of a Galera cluster: {told}", fits=not any(misfit.lasting for misfit in misfits)
+        option, f"{text}, a node of a Galera cluster: {misfit_text}", fits=not any(misfit.lasting for misfit in misfits)
     )
 
 
-def _bus(option: str, url: str) -> ConnectionAnswer:
+def _try_bus(option: str, url: str) -> ConnectionAnswer:
     try:
         bus = Bus(url, name="check")
     except errors.SuperconductorError as error:
         return ConnectionAnswer(option, mask_url(str(error)), fits=False)
     try:
-        bus.login()
+        bus.check_login()
     except errors.SuperconductorError as error:
         return ConnectionAnswer(option, mask_url(str(error)), fits=False)
     finally:

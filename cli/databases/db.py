@@ -23,14 +23,14 @@ class DbSync(OnDatabases, ActionLister):
 
     figures = ("Version",)
 
-    def on(self, target: Target) -> Result:
-        if target.cell and target.cell in self._used and sync.is_missing(target.url):
+    def work_on(self, target: Target) -> Result:
+        if target.cell and target.cell in self._used_cells and sync.is_missing(target.url):
             # an empty database in its place would disown every guest of the cell
             raise errors.DatabaseUnavailable("its file is gone, but hosts or servers are mapped to this cell: put the file back")
-        return Result("up to date", (sync.sync(target.url, target.kind),))
+        return Result("up to date", (sync.sync_schema(target.url, target.kind),))
 
     @cached_property
-    def _used(self) -> set[str]:
+    def _used_cells(self) -> set[str]:
         """The cells that hosts or servers are mapped to. The API database has its schema when this is asked."""
         from cells import administration
 
@@ -48,10 +48,10 @@ class DbVersion(OnDatabases, AdminLister):
 
     figures = ("Version",)
 
-    def on(self, target: Target) -> Result:
-        version, latest = sync.current(target.url, target.kind), sync.latest(target.kind)
-        told = "up to date" if version == latest else f"run 'superconductor db sync': the latest is {latest}"
-        return Result(told, (version,))
+    def work_on(self, target: Target) -> Result:
+        version, latest = sync.current_version(target.url, target.kind), sync.latest_version(target.kind)
+        advice = "up to date" if version == latest else f"run 'superconductor db sync': the latest is {latest}"
+        return Result(advice, (version,))
 
     def take_action(self, parsed_args: argparse.Namespace) -> Table:
         return self.on_each(parsed_args)

@@ -64,7 +64,7 @@ class Setting(Object, frozen=True, kw_only=True):
     source: str
 
     @property
-    def given(self) -> bool:
+    def is_set(self) -> bool:
         return self.source != "default"
 
 
@@ -76,33 +76,40 @@ class Effective:
     """
 
     def __init__(self, arguments: Sequence[str], role: str | None = None) -> None:
-        self._listings = [*(listing for name in ROLES if role in (None, name) for listing in ROLES[name]), _logging()]
-        self._of_driver = drivers.options_of(config.load(arguments, compute.opts.list_opts()).compute.driver)
+        self._listings = [*(listing for name in ROLES if role in (None, name) for listing in ROLES[name]), _logging_options()]
+        self._of_driver = drivers.options_of(config.load_options(arguments, compute.opts.list_opts()).compute.driver)
         if role in (None, "compute"):
             self._listings.append(self._of_driver)
-        self.conf = config.load(arguments, *self._listings)
-        self.files = [_ConfigFile(path) for path in _paths(self.conf)]
+        self.conf = config.load_options(arguments, *self._listings)
+        self.files = [_ConfigFile(path) for path in _config_paths(self.conf)]
 
-    def settings(self) -> list[Setting]:
+    def list_settings(self) -> list[Setting]:
         """Every option once, by group and name."""
         options = {
-            (group or "DEFAULT", option.dest): option for listing in self._listings for group, found in listing for option in found
+            (group or "DEFAULT", option.dest): option
+            for listing in self._listings
+            for group, listed in listing
+            for option in listed
         }
-        return [self._setting(group, options[group, name]) for group, name in sorted(options)]
+        return [self._read_setting(group, options[group, name]) for group, name in sorted(options)]
 
-    def strangers(self) -> list[str]:
+    def list_strangers(self) -> list[str]:
         """A sentence for each name in the files, and each variable of the environment, that no option of any role has."""
-        known = _known(self._of_driver)
-        found = [file.text(_unlike(section, name, known)) for file in self.files for section, name in file.strangers(known)]
-        return found + list(_strange_variables(known))
+        known = _known_options(self._of_driver)
+        sentences = [
+            file.sentence_of(_stranger_sentence(section, name, known))
+            for file in self.files
+            for section, name in file.list_strangers(known)
+        ]
+        return sentences + list(_strange_variables(known))
 
-    def exposed(self) -> list[str]:
+    def list_exposed(self) -> list[str]:
         """A sentence for each file that holds secrets and can be read by everybody on the machine."""
         secret = {
             (group or "DEFAULT", option.dest)
             for listing in self._listings
-            for group, found in listing
-            for option in found
+            for group, listed in listing
+            for option in listed
             if option.secret
         }
         return [
@@ -111,16 +118,16 @@ class Effective:
             if file.path.stat().st_mode & 0o004 and any(_secret_in(file.values.get(option)) for option in secret)
         ]
 
-    def _setting(self, group: str, option: cfg.Opt) -> Setting:
+    def _read_setting(self, group: str, option: cfg.Opt) -> Setting:
         value = self.conf[option.dest] if group == "DEFAULT" else self.conf[group][option.dest]
-        return Setting(group=group, name=option.dest, value=shown(option, value), source=self._source(group, option))
+        return Setting(group=group, name=option.dest, value=mask_value(option, value), source=self._source_of(group, option))
 
-    def _source(self, group: str, option: cfg.Opt) -> str:
+    def _source_of(self, group: str, option: cfg.Opt) -> str:
         info = self.conf.get_location(option.dest, None if group == "DEFAULT" else group)
         if info is None or not info.location.is_user_controlled:
             return "default"
         if info.location is cfg.Locations.environment:
-            return f"environment {_variable(group, option.dest)}"
+            return f"environment {_variable_of(group, option.dest)}"
         if info.location is cfg.Locations.command_line:
             return "command line"
         names = {(group, option.name), (group, option.dest), *((d.group or group, d.name) for d in option.deprecated_opts)}
@@ -135,27 +142,29 @@ class _ConfigFile:
         sections: dict[str, dict[str, list[str]]] = {}
         cfg.ConfigParser(str(path), sections).parse()
         self._sections = sections
-        self.values = {(_group(section), name): values for section, named in sections.items() for name, values in named.items()}
+        self.values = {(_group_of(section), name): values for section, named in sections.items() for name, values in named.items()}
 
-    def strangers(self, known: set[tuple[str, str]]) -> Iterator[tuple[str, str]]:
+    def list_strangers(self, known: set[tuple[str, str]]) -> Iterator[tuple[str, str]]:
         """Sections as such where the whole group is unknown: then its options are as well."""
         groups = {group for group, _ in known}
         for section, named in self._sections.items():
-            if _group(section) not in groups:
+            if _group_of(section) not in groups:
                 yield section, ""
             else:
-                yield from ((_group(section), name) for name in named if (_group(section), name.replace("-", "_")) not in known)
+                yield from (
+                    (_group_of(section), name) for name in named if (_group_of(section), name.replace("-", "_")) not in known
+                )
 
-    def text(self, what: str) -> str:
-        return f"{self.path}: {what}"
+    def sentence_of(self, problem: str) -> str:
+        return f"{self.path}: {problem}"
 
 
-def shown(option: cfg.Opt, value: Any) -> Any:
+def mask_value(option: cfg.Opt, value: Any) -> Any:
     """The value without its secrets: of a secret option nothing but what a URL says besides its password."""
     if isinstance(value, list | tuple):
-        return [shown(option, item) for item in value] if not option.secret else HIDDEN if value else []
+        return [mask_value(option, item) for item in value] if not option.secret else HIDDEN if value else []
     if isinstance(value, dict):
-        return {key: shown(option, item) for key, item in value.items()}
+        return {key: mask_value(option, item) for key, item in value.items()}
     if not isinstance(value, str):
         return value
     if not option.secret or value == "":
@@ -163,23 +172,23 @@ def shown(option: cfg.Opt, value: Any) -> Any:
     return mask_url(value) if "://" in value and not re.search(r"\s", value) else HIDDEN
 
 
-def _paths(conf: cfg.ConfigOpts) -> list[Path]:
+def _config_paths(conf: cfg.ConfigOpts) -> list[Path]:
     """All files that were read, weakest first."""
     folders = [Path(folder) for folder in conf.config_dir or ()]
     files = [Path(file) for file in conf.config_file or ()]
     return files + [file for folder in folders for file in sorted(folder.glob("*.conf"))]
 
 
-def _logging() -> Listing:
+def _logging_options() -> Listing:
     """The options of oslo.log, as its entry point for the sample's generator lists them."""
-    (found,) = metadata.entry_points(group="oslo.config.opts", name="oslo.log")
-    listing: Listing = found.load()()
+    (entry_point,) = metadata.entry_points(group="oslo.config.opts", name="oslo.log")
+    listing: Listing = entry_point.load()()
     return listing
 
 
-def _known(more: Listing) -> set[tuple[str, str]]:
+def _known_options(more: Listing) -> set[tuple[str, str]]:
     known = set()
-    for listing in (*(listing for listings in ROLES.values() for listing in listings), _logging(), more):
+    for listing in (*(listing for listings in ROLES.values() for listing in listings), _logging_options(), more):
         for group, options in listing:
             for option in options:
                 known |= {(group or "DEFAULT", option.dest)}
@@ -189,7 +198,7 @@ def _known(more: Listing) -> set[tuple[str, str]]:
     return known
 
 
-def _unlike(section: str, name: str, known: set[tuple[str, str]]) -> str:
+def _stranger_sentence(section: str, name: str, known: set[tuple[str, str]]) -> str:
     """What is wrong with a name, and which one was perhaps meant."""
     if not name:
         near = difflib.get_close_matches(section, sorted({group for group, _ in known}), 1)
@@ -201,18 +210,18 @@ def _unlike(section: str, name: str, known: set[tuple[str, str]]) -> str:
 
 
 def _strange_variables(known: set[tuple[str, str]]) -> Iterator[str]:
-    variables = {_variable(group, name) for group, name in known}
+    variables = {_variable_of(group, name) for group, name in known}
     for name in sorted(os.environ):
         if _VARIABLE.fullmatch(name) and name not in variables:
             near = difflib.get_close_matches(name, sorted(variables), 1)
             yield f"environment: no option is set by {name}" + (f"; perhaps {near[0]}" if near else "")
 
 
-def _variable(group: str, name: str) -> str:
+def _variable_of(group: str, name: str) -> str:
     return f"OS_{group.upper()}__{name.upper()}"
 
 
-def _group(section: str) -> str:
+def _group_of(section: str) -> str:
     return section if section == configparser.DEFAULTSECT else section.lower()
 
 
@@ -228,33 +237,35 @@ def check_role(role: str, conf: cfg.ConfigOpts) -> str:
     from service.vault import Vault
 
     if role == "api":  # whose own plan would listen
-        api_level.check(conf)
+        api_level.check_config(conf)
         check_callers(conf)
         vault = Vault(conf.secrets["keys"])
-        return "api" if vault.sealing else "api, without admin passwords and user data: [secrets] keys is empty"
+        return "api" if vault.can_seal else "api, without admin passwords and user data: [secrets] keys is empty"
     if role == "conductor":
         from conductor.process import roles_of
 
         roles = roles_of(conf)
-        told = f"conductor of {' and '.join({'super': 'the API level', 'cell': 'a cell'}[name] for name in roles)}"
+        description = f"conductor of {' and '.join({'super': 'the API level', 'cell': 'a cell'}[name] for name in roles)}"
         if "cell" in roles and conf.conductor.agent_users == "shared" and not conf.transport_url.startswith("embedded://"):
-            told += ", which does not tell its hosts apart where their agents share a broker user: [conductor] agent_users = shared"
-        return told
+            description += (
+                ", which does not tell its hosts apart where their agents share a broker user: [conductor] agent_users = shared"
+            )
+        return description
     if role == "scheduler":
         from scheduler import process as scheduler_process
 
-        scheduler_process.plan(conf)
+        scheduler_process.read_plan(conf)
     elif role == "console-proxy":  # likewise
         from api import console_opts
         from api.consoles import process
-        from service.opts import required
+        from service.opts import required_option
 
-        required(conf, "api_database.connection", "the URL of the API database")
-        process.load().tls_context(console_opts.proxy(conf))
+        required_option(conf, "api_database.connection", "the URL of the API database")
+        process.load_proxy().tls_context(console_opts.read_proxy_settings(conf))
     elif role == "compute":
         from compute import process as compute_process
 
-        compute_process.plan(conf)
+        compute_process.read_plan(conf)
     else:
         raise errors.Invalid(f"--role: {role!r} is none of {', '.join(ROLES)}")
     return role

@@ -23,12 +23,14 @@ class DbRecordNames(AdminLister):
     """
 
     def take_action(self, parsed_args: argparse.Namespace) -> Table:
-        scope = opts.unique_names(self.deployment.conf)
+        scope = opts.unique_names(self.deployment.loaded_conf)
         database = self.deployment.api_database
         rows: list[Row] = []
-        page = database.write(names.record, scope, "")
+        page = database.write(names.record_page, scope, "")
         while page.last is not None:
-            rows += [(each.uuid, each.project_id, each.name, each.holder) for each in page.shared]
-            page = database.write(names.record, scope, page.last)
+            rows += [
+                (shared_name.uuid, shared_name.project_id, shared_name.name, shared_name.holder) for shared_name in page.shared
+            ]
+            page = database.write(names.record_page, scope, page.last)
         self.status = int(bool(rows))
         return ("ID", "Project", "Name", "Recorded For"), rows

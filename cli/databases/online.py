@@ -37,30 +37,30 @@ class DbOnlineMigrations(OnDatabases, ActionLister):
         self._rest: int | None = parsed_args.max_count
         return self.on_each(parsed_args)
 
-    def on(self, target: Target) -> Result:
+    def work_on(self, target: Target) -> Result:
         database = Database(target.url, name=target.name)
         try:
-            return self._migrate(database, target)
+            return self._migrate_database(database, target)
         finally:
-            database.dispose()
+            database.dispose_connections()
 
-    def _migrate(self, database: Database, target: Target) -> Result:
+    def _migrate_database(self, database: Database, target: Target) -> Result:
         """Every migration gets its turn. Raises what the first that failed has raised."""
-        done = left = 0
+        done = remaining = 0
         failed: list[str] = []
         waiting: list[str] = []
-        ready.check(database, target.kind)
-        for migration in online.of(target.kind):
+        ready.check_schema(database, target.kind)
+        for migration in online.migrations_of(target.kind):
             try:
                 count = online.run(database, migration, self._rest)
-                rest = database.read(migration.left)
+                rest = database.read(migration.count_left)
             except Exception as error:  # noqa: BLE001 - whatever it was, the migrations after this one get their turn
                 failed.append(f"{migration.name}: {error}")
                 continue
             self._rest = None if self._rest is None else self._rest - count
-            done, left = done + count, left + rest
+            done, remaining = done + count, remaining + rest
             waiting += [migration.name] if rest else []
         if failed:
             raise errors.SuperconductorError("; ".join(failed))
-        self.status = self.status or int(bool(left))
-        return Result(f"run it again for {', '.join(waiting)}" if waiting else "done", (done, left))
+        self.status = self.status or int(bool(remaining))
+        return Result(f"run it again for {', '.join(waiting)}" if waiting else "done", (done, remaining))

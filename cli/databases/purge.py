@@ -38,7 +38,7 @@ class _Forgetting(OnDatabases, ActionLister):
         age.add_argument(
             "--before",
             metavar="DATE",
-            type=moment,
+            type=parse_moment,
             help="deleted before that moment instead: 2026-03-31, or 2026-03-31T12:00:00+02:00; UTC where it names no zone",
         )
 
@@ -49,17 +49,17 @@ class _Forgetting(OnDatabases, ActionLister):
         return self.on_each(parsed_args)
 
     @contextlib.contextmanager
-    def _opened(self, target: Target) -> Iterator[Database]:
+    def _open_target(self, target: Target) -> Iterator[Database]:
         database = Database(target.url, name=target.name)
         try:
             yield database
         finally:
-            database.dispose()
+            database.dispose_connections()
 
-    def _found(self, database: Database, target: Target, most: int) -> list[str]:
+    def _list_forgettable(self, database: Database, target: Target, most: int) -> list[str]:
         """A page of servers to forget in this database."""
         most = min(most, cell_purge.SERVERS_PER_TRANSACTION)
-        before = self._moment or database.now() - self._age
+        before = self._moment or database.current_time() - self._age
         if target.cell:
             return list(database.read(cell_purge.old_rows, before, most))
         return list(database.read(api_purge.old_servers, before, self._done, most))
@@ -74,11 +74,11 @@ class DbPurge(_Forgetting):
     Example: superconductor db purge --days 90
     """
 
-    def on(self, target: Target) -> Result:
+    def work_on(self, target: Target) -> Result:
         count = 0
         forget = cell_purge.forget_rows if target.cell else api_purge.forget_servers
-        with self._opened(target) as database:
-            while uuids := self._found(database, target, cell_purge.SERVERS_PER_TRANSACTION):
+        with self._open_target(target) as database:
+            while uuids := self._list_forgettable(database, target, cell_purge.SERVERS_PER_TRANSACTION):
                 count += database.write(forget, uuids)
         self._done.add(target.cell)
         return Result("done", (count,))
@@ -115,33 +115,37 @@ class DbArchive(_Forgetting):
         self._most, self._complete = parsed_args.max_rows, parsed_args.until_complete
         return super().take_action(parsed_args)
 
-    def on(self, target: Target) -> Result:
-        with self._opened(target) as database, contextlib.ExitStack() as stack:
+    def work_on(self, target: Target) -> Result:
+        with self._open_target(target) as database, contextlib.ExitStack() as stack:
             count = 0
             file: ArchiveFile | None = None
             while self._complete or count < self._most:
-                uuids = self._found(database, target, self._most if self._complete else self._most - count)
+                uuids = self._list_forgettable(database, target, self._most if self._complete else self._most - count)
                 if not uuids:
                     break
                 file = file or stack.enter_context(ArchiveFile(self._folder / file_of(target)))
-                count += self._move(database, target, uuids, file)
-            if self._found(database, target, 1):
+                count += self._move_rows(database, target, uuids, file)
+            if self._list_forgettable(database, target, 1):
                 self.status = self.status or 1
                 return Result("more is left: run it again", (count,))
         self._done.add(target.cell)
         return Result("done", (count,))
 
-    def _move(self, database: Database, target: Target, uuids: list[str], file: ArchiveFile) -> int:
-        copy, forget = (cell_purge.copies, cell_purge.forget_rows) if target.cell else (api_purge.copies, api_purge.forget_servers)
-        file.append(database.read(copy, uuids))
+    def _move_rows(self, database: Database, target: Target, uuids: list[str], file: ArchiveFile) -> int:
+        copy, forget = (
+            (cell_purge.lines_of_rows, cell_purge.forget_rows)
+            if target.cell
+            else (api_purge.lines_of_servers, api_purge.forget_servers)
+        )
+        file.append_lines(database.read(copy, uuids))
         return database.write(forget, uuids)
 
     def _folder_of(self, args: argparse.Namespace) -> Path:
         if args.to:
             return Path(args.to)
-        if self.deployment.state is None:
+        if self.deployment.state_folder is None:
             raise errors.Invalid("no folder for the archive is given: give --to DIR")
-        return self.deployment.state / "archive"
+        return self.deployment.state_folder / "archive"
 
 
 def file_of(target: Target) -> str:
@@ -149,7 +153,7 @@ def file_of(target: Target) -> str:
     return f"cells/{target.name}.jsonl" if target.cell else "api.jsonl"
 
 
-def moment(text: str) -> float:
+def parse_moment(text: str) -> float:
     """The same as ``date_of``; a day ago at least."""
     seconds = date_of(text)
     if seconds > time.time() - MIN_AGE_DAYS * DAY_S:

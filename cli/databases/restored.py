@@ -30,9 +30,9 @@ class DbRestored(ActionLister):
     """
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-        which = parser.add_mutually_exclusive_group(required=True)
-        which.add_argument("--api", action="store_true", help="the API database was restored")
-        which.add_argument("--cell", metavar="CELL", help="this cell's database was restored")
+        group = parser.add_mutually_exclusive_group(required=True)
+        group.add_argument("--api", action="store_true", help="the API database was restored")
+        group.add_argument("--cell", metavar="CELL", help="this cell's database was restored")
         parser.add_argument(
             "--without",
             metavar="CELL",
@@ -48,39 +48,39 @@ class DbRestored(ActionLister):
         ledger = Ledger(database, "db restored")
         if parsed_args.cell:
             try:
-                return ("Cell", "Rows told again"), [self._cell(ledger, parsed_args.cell)]
+                return ("Cell", "Rows told again"), [self._reconcile_cell(ledger, parsed_args.cell)]
             except errors.CellUnavailable as silent:
                 self.status = EXIT_INCOMPLETE
-                self.warn(f"{silent}; repeat this when it answers")
+                self.warn_user(f"{silent}; repeat this when it answers")
                 return ("Cell", "Rows told again"), []
         names = {administration.find_cell(database, name).name for name in parsed_args.without}
-        now = database.read(incarnation.read) or database.write(incarnation.advance)
+        now = database.read(incarnation.read) or database.write(incarnation.advance_mark)
         if not now.comparing:
             database.write(incarnation.close, now.uuid, "an operator says that the API database was restored")
         from conductor import restored_cell
         from conductor.audit.places import Places
 
-        registry = self.deployment.registry
+        registry = self.deployment.cell_registry
         try:
             restored_cell.reconcile_all(registry, ledger, names)
-            done = comparison.compare(registry, ledger, now.uuid, names, self.deployment.images)
+            done = comparison.compare_cells(registry, ledger, now.uuid, names, self.deployment.image_store)
             restored_cell.hold_others(Places(database, ledger, registry, overdue=0.0))
         except comparison.ComparisonBlocked as missing:
             self.status = EXIT_INCOMPLETE
-            self.warn(f"{missing}; nothing is leased until it answers, or until you repeat this with --without CELL")
+            self.warn_user(f"{missing}; nothing is leased until it answers, or until you repeat this with --without CELL")
             return ("Cell", "Servers adopted"), []
         if done.frozen:
             self.status = EXIT_INCOMPLETE
-            self.warn(f"{done.frozen} operations cannot be decided yet, and take no step: see 'superconductor verify'")
+            self.warn_user(f"{done.frozen} operations cannot be decided yet, and take no step: see 'superconductor verify'")
         for refused in done.refused:
             self.status = EXIT_INCOMPLETE
-            self.warn(f"{refused}: delete the copy that is wrong")
+            self.warn_user(f"{refused}: delete the copy that is wrong")
         return ("Cell", "Servers adopted"), sorted(done.adopted.items())
 
-    def _cell(self, ledger: Ledger, name: str) -> tuple[str, int]:
+    def _reconcile_cell(self, ledger: Ledger, name: str) -> tuple[str, int]:
         from conductor import restored_cell
 
-        cell = self.deployment.registry.get(administration.find_cell(ledger.database, name).uuid)
-        told = restored_cell.reconcile(ledger, cell)
+        cell = self.deployment.cell_registry.get(administration.find_cell(ledger.database, name).uuid)
+        count = restored_cell.reconcile_cell(ledger, cell)
         ledger.database.write(events.rebuild_from_rows, cell.uuid)
-        return cell.name, told
+        return cell.name, count

@@ -35,17 +35,17 @@ class SecretsCell(Admin):
         parser.add_argument("cell", metavar="CELL", help="name or UUID")
 
     def take_action(self, parsed_args: argparse.Namespace) -> None:
-        vault = Vault(self._keys())
-        if not vault.sealing:
+        vault = Vault(self._read_keys())
+        if not vault.can_seal:
             raise errors.Misconfigured(f"{OPTION}: no master key is configured here; 'superconductor secrets new' makes one")
         mapping = administration.find_cell(self.deployment.api_database, parsed_args.cell)
         if mapping.is_cell0:
             raise errors.Invalid("cell0 has no conductor and builds nothing: it needs no keys")
         print(f"keys = {','.join(vault.keys_of(mapping.uuid))}", file=self.app.stdout)
 
-    def _keys(self) -> list[str]:
-        if self.deployment.state is not None:
-            return key_file.read(self.deployment.state)
-        conf = self.deployment.conf
+    def _read_keys(self) -> list[str]:
+        if self.deployment.state_folder is not None:
+            return key_file.read(self.deployment.state_folder)
+        conf = self.deployment.loaded_conf
         conf.register_opts([KEYS], group="secrets")
         return list(conf.secrets["keys"])  # the attribute of that name is a method of the group

@@ -18,11 +18,13 @@ class UpgradeCheck(AdminLister):
     """
 
     def take_action(self, parsed_args: argparse.Namespace) -> Table:
-        from cli.databases.upgrade_checks import findings
+        from cli.databases.upgrade_checks import list_findings
 
-        found = list(findings(self.deployment))
-        self.status = max(int(finding.level) for finding in found)
-        return ("Check", "Result", "Details"), [(finding.check, finding.level.shown, finding.text) for finding in found]
+        upgrade_findings = list(list_findings(self.deployment))
+        self.status = max(int(finding.level) for finding in upgrade_findings)
+        return ("Check", "Result", "Details"), [
+            (finding.check, finding.level.shown_name, finding.text) for finding in upgrade_findings
+        ]
 
 
 class UpgradeFinalize(ActionShow):
@@ -36,7 +38,7 @@ class UpgradeFinalize(ActionShow):
     """
 
     def take_action(self, parsed_args: argparse.Namespace) -> tuple[tuple[str, ...], Row]:
-        from cli.databases.finalize import finalize
+        from cli.databases.finalize import finalize_messages
 
-        before, after = finalize(self.deployment)
+        before, after = finalize_messages(self.deployment)
         return ("Before", "Now"), (f"messages {before}", f"messages {after}")

@@ -12,7 +12,7 @@ from cli.shared.base import AdminLister, Row, Table, at_least
 from objects import errors
 
 if TYPE_CHECKING:  # a usage error or a help text should not wait for these
-    from conductor.audit.audit import Found
+    from conductor.audit.audit import FindingsByCheck
     from conductor.audit.finding import Finding
     from conductor.audit.places import Places
 
@@ -69,34 +69,34 @@ class Verify(AdminLister):
         places = Places(
             database,
             Ledger(database, "verify"),
-            self.deployment.registry,
+            self.deployment.cell_registry,
             overdue=parsed_args.overdue,
-            images=self.deployment.images,
+            images=self.deployment.image_store,
         )
         places.end_unproven = parsed_args.end_unproven
         audit = Audit(places)
-        found: Found = {}
-        left: Found = {}
+        findings: FindingsByCheck = {}
+        remaining: FindingsByCheck = {}
         try:
-            found = left = audit.confirmed(lambda: time.sleep(parsed_args.settle))
+            findings = remaining = audit.confirm_findings(lambda: time.sleep(parsed_args.settle))
             if parsed_args.repair:
-                self._say_guests(found)
-                left = audit.repair(found)
+                self._say_guests(findings)
+                remaining = audit.repair_findings(findings)
         except errors.DatabaseUnavailable as error:
             places.unknown[""] = str(error)
-        self._judge(places, left)
-        return COLUMNS, list(_rows(found, left, repaired=parsed_args.repair))
+        self._set_status(places, remaining)
+        return COLUMNS, list(_finding_rows(findings, remaining, repaired=parsed_args.repair))
 
-    def _say_guests(self, found: Found) -> None:
+    def _say_guests(self, all_findings: FindingsByCheck) -> None:
         """Before anything is repaired: which guests end with it."""
-        for finding in (finding for findings in found.values() for finding in findings):
+        for finding in (finding for findings in all_findings.values() for finding in findings):
             if finding.ends_guest and finding.repair:
-                self.warn(f"{finding.what} ({finding.cell}) is now {finding.repair}: a guest that runs there is destroyed")
+                self.warn_user(f"{finding.what} ({finding.cell}) is now {finding.repair}: a guest that runs there is destroyed")
 
-    def _judge(self, places: Places, left: Mapping[Any, Sequence[Finding]]) -> None:
+    def _set_status(self, places: Places, remaining: Mapping[Any, Sequence[Finding]]) -> None:
         for reason in places.unknown.values():
-            self.warn(f"{reason}; its state is unknown")
-        if any(left.values()):
+            self.warn_user(f"{reason}; its state is unknown")
+        if any(remaining.values()):
             self.status = EXIT_INCONSISTENT
         elif places.unknown:
             self.status = EXIT_UNKNOWN
@@ -107,23 +107,23 @@ class Verify(AdminLister):
             return super().produce_output(parsed_args, column_names, data)
         rows = list(data)
         for kind, _, cell, details, repair, outcome, advice in rows:
-            place = f" ({cell})" if cell else ""
-            print(f"{kind}: {details}{place}; {_sentence(repair, outcome, advice)}", file=self.app.stdout)
-        if not rows and not self.quiet and not self.status:
+            cell_note = f" ({cell})" if cell else ""
+            print(f"{kind}: {details}{cell_note}; {_outcome_sentence(repair, outcome, advice)}", file=self.app.stdout)
+        if not rows and not self.is_quiet and not self.status:
             print("everything agrees", file=self.app.stdout)
         return 0
 
 
-def _rows(found: Found, left: Found, *, repaired: bool) -> Iterable[Row]:
-    for check, findings in found.items():
-        still = set(left[check])
+def _finding_rows(all_findings: FindingsByCheck, remaining: FindingsByCheck, *, repaired: bool) -> Iterable[Row]:
+    for check, findings in all_findings.items():
+        still = set(remaining[check])
         for finding in findings:
             outcome = "repaired" if finding not in still else "left" if repaired or finding.repair is None else "found"
             cell = finding.cell or None
             yield finding.kind, finding.key, cell, finding.what, finding.repair, outcome, finding.advice or None
 
 
-def _sentence(repair: str | None, outcome: str, advice: str | None) -> str:
+def _outcome_sentence(repair: str | None, outcome: str, advice: str | None) -> str:
     if repair is None:
         return advice or "left as it is"
     if outcome == "found":

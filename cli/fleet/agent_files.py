@@ -38,7 +38,7 @@ class Login(Object, frozen=True, kw_only=True):
         return f"Login({self.host})"
 
     @property
-    def user(self) -> str:
+    def user_name(self) -> str:
         return agents.user_of(self.host, self.prefix)
 
 
@@ -56,27 +56,27 @@ def new_login(bus: str, host: str, prefix: str = "", password: str = "") -> Logi
     vhost = unquote(parts.path[1:]) or "/"
     prefix, password = prefix or agents.prefix_of(vhost), password or secrets.token_hex(16)
     login = f"{quote(agents.user_of(host, prefix), safe='')}:{password}"
-    places = ",".join(f"{login}@{place.rpartition('@')[2]}" for place in parts.netloc.split(","))
-    return Login(host=host, vhost=vhost, prefix=prefix, password=password, bus=parts._replace(netloc=places).geturl())
+    addresses = ",".join(f"{login}@{address.rpartition('@')[2]}" for address in parts.netloc.split(","))
+    return Login(host=host, vhost=vhost, prefix=prefix, password=password, bus=parts._replace(netloc=addresses).geturl())
 
 
-def definitions(login: Login) -> dict[str, list[dict[str, str]]]:
+def user_definitions(login: Login) -> dict[str, list[dict[str, str]]]:
     """The user, its password and its rights."""
-    return agents.definitions(login.vhost, login.host, login.password, login.prefix)
+    return agents.permission_definitions(login.vhost, login.host, login.password, login.prefix)
 
 
 def users_text(login: Login) -> str:
     """The same as ``rabbitmqctl import_definitions`` reads it."""
-    return json.dumps(definitions(login), indent=1) + "\n"
+    return json.dumps(user_definitions(login), indent=1) + "\n"
 
 
 def password_before(file: Path) -> str:
     """The password in a file of ``users_text``; empty where there is none."""
     try:
-        found = json.loads(file.read_text())["users"][0]["password"]
+        password = json.loads(file.read_text())["users"][0]["password"]
     except (OSError, ValueError, LookupError, TypeError):
         return ""
-    return found if isinstance(found, str) else ""
+    return password if isinstance(password, str) else ""
 
 
 def agent_text(login: Login, like: str | None = None) -> str:
@@ -89,10 +89,10 @@ def agent_text(login: Login, like: str | None = None) -> str:
         return AGENT.format(host=login.host, bus=bus)
     lines = like.splitlines()
     for option, value in (("transport_url", bus), ("host", login.host)):
-        found = [number for number, line in enumerate(lines) if line.partition("=")[0].strip() == option]
-        if len(found) != 1:
-            raise errors.Invalid(f"--like: the file must have one line '{option} = ...', and has {len(found)}")
-        lines[found[0]] = f"{option} = {value}"
+        numbers = [number for number, line in enumerate(lines) if line.partition("=")[0].strip() == option]
+        if len(numbers) != 1:
+            raise errors.Invalid(f"--like: the file must have one line '{option} = ...', and has {len(numbers)}")
+        lines[numbers[0]] = f"{option} = {value}"
     return "\n".join([*lines, ""])
 
 

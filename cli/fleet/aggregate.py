@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 
-from cli.shared.base import ActionShow, Admin, AdminLister, AdminShow, Row, Table, add_properties, name, shown
+from cli.shared.base import ActionShow, Admin, AdminLister, AdminShow, Row, Table, add_properties, checked_name, format_properties
 from db.api.deployment import aggregates, host_mappings
 from db.sql.connection import ApiTransaction
 from objects.aggregate import ZONE, Aggregate
@@ -13,9 +13,9 @@ from objects.aggregate import ZONE, Aggregate
 Shown = tuple[tuple[str, ...], Row]
 
 
-def zone(text: str) -> str:
+def zone_name(text: str) -> str:
     """The name of a zone; a colon would be taken for the end of it in ZONE:HOST."""
-    if ":" in name(text):
+    if ":" in checked_name(text):
         raise argparse.ArgumentTypeError(f"{text!r}: the name of a zone holds no ':'")
     return text
 
@@ -27,7 +27,7 @@ class _AggregateHosts(ActionShow):
         known = {mapping.host for mapping in self.deployment.api_database.read(host_mappings.list_all)} if hosts else set()
         for host in hosts:
             if host not in known:
-                self.warn(f"Host {host!r} is not mapped to a cell yet; the aggregate applies once it is")
+                self.warn_user(f"Host {host!r} is not mapped to a cell yet; the aggregate applies once it is")
 
 
 class AggregateCreate(_AggregateHosts):
@@ -37,9 +37,11 @@ class AggregateCreate(_AggregateHosts):
     """
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-        parser.add_argument("name", metavar="NAME", type=name)
-        parser.add_argument("--zone", metavar="ZONE", type=zone, help="availability zone that its hosts belong to")
-        parser.add_argument("--host", dest="hosts", metavar="HOST", type=name, action="append", default=[], help="may be repeated")
+        parser.add_argument("name", metavar="NAME", type=checked_name)
+        parser.add_argument("--zone", metavar="ZONE", type=zone_name, help="availability zone that its hosts belong to")
+        parser.add_argument(
+            "--host", dest="hosts", metavar="HOST", type=checked_name, action="append", default=[], help="may be repeated"
+        )
         add_properties(parser, "metadata that filters and weighers read")
 
     def take_action(self, parsed_args: argparse.Namespace) -> Shown:
@@ -49,7 +51,7 @@ class AggregateCreate(_AggregateHosts):
         hosts = list(dict.fromkeys(parsed_args.hosts))
         created = self.deployment.api_database.write(_create, parsed_args.name, metadata, hosts)
         self.warn_of_unknown(hosts)
-        return _shown(created)
+        return _show_aggregate(created)
 
 
 class AggregateSet(ActionShow):
@@ -60,10 +62,10 @@ class AggregateSet(ActionShow):
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         parser.add_argument("aggregate", metavar="AGGREGATE", help="name or id")
-        parser.add_argument("--name", metavar="NAME", type=name, help="its new name")
-        which = parser.add_mutually_exclusive_group()
-        which.add_argument("--zone", metavar="ZONE", type=zone, help="put its hosts into this availability zone")
-        which.add_argument("--no-zone", action="store_true", help="remove its availability zone")
+        parser.add_argument("--name", metavar="NAME", type=checked_name, help="its new name")
+        group = parser.add_mutually_exclusive_group()
+        group.add_argument("--zone", metavar="ZONE", type=zone_name, help="put its hosts into this availability zone")
+        group.add_argument("--no-zone", action="store_true", help="remove its availability zone")
         add_properties(parser, "set this metadata")
         parser.add_argument("--unset", metavar="KEY", action="append", default=[], help="remove this metadata; may be repeated")
 
@@ -72,7 +74,9 @@ class AggregateSet(ActionShow):
         changes |= dict(parsed_args.properties)
         if parsed_args.zone is not None or parsed_args.no_zone:
             changes[ZONE] = parsed_args.zone
-        return _shown(self.deployment.api_database.write(_change, parsed_args.aggregate, parsed_args.name, changes))
+        return _show_aggregate(
+            self.deployment.api_database.write(_change_aggregate, parsed_args.aggregate, parsed_args.name, changes)
+        )
 
 
 class AggregateList(AdminLister):
@@ -82,8 +86,8 @@ class AggregateList(AdminLister):
     """
 
     def take_action(self, parsed_args: argparse.Namespace) -> Table:
-        found = self.deployment.api_database.read(aggregates.list_all)
-        return ("ID", "Name", "Availability Zone", "Hosts"), [(a.id, a.name, a.availability_zone, len(a.hosts)) for a in found]
+        listed = self.deployment.api_database.read(aggregates.list_all)
+        return ("ID", "Name", "Availability Zone", "Hosts"), [(a.id, a.name, a.availability_zone, len(a.hosts)) for a in listed]
 
 
 class AggregateShow(AdminShow):
@@ -96,7 +100,7 @@ class AggregateShow(AdminShow):
         parser.add_argument("aggregate", metavar="AGGREGATE", help="name or id")
 
     def take_action(self, parsed_args: argparse.Namespace) -> Shown:
-        return _shown(self.deployment.api_database.read(_find, parsed_args.aggregate))
+        return _show_aggregate(self.deployment.api_database.read(_find_aggregate, parsed_args.aggregate))
 
 
 class AggregateDelete(Admin):
@@ -110,7 +114,7 @@ class AggregateDelete(Admin):
 
     def take_action(self, parsed_args: argparse.Namespace) -> None:
         database = self.deployment.api_database
-        self.each(parsed_args.aggregates, lambda reference: database.write(_delete, reference))
+        self.do_each(parsed_args.aggregates, lambda reference: database.write(_delete, reference))
 
 
 class AggregateAddHost(_AggregateHosts):
@@ -121,12 +125,12 @@ class AggregateAddHost(_AggregateHosts):
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         parser.add_argument("aggregate", metavar="AGGREGATE", help="name or id")
-        parser.add_argument("hosts", metavar="HOST", type=name, nargs="+")
+        parser.add_argument("hosts", metavar="HOST", type=checked_name, nargs="+")
 
     def take_action(self, parsed_args: argparse.Namespace) -> Shown:
         changed = self.deployment.api_database.write(_add_hosts, parsed_args.aggregate, parsed_args.hosts)
         self.warn_of_unknown(parsed_args.hosts)
-        return _shown(changed)
+        return _show_aggregate(changed)
 
 
 class AggregateRemoveHost(ActionShow):
@@ -140,15 +144,15 @@ class AggregateRemoveHost(ActionShow):
         parser.add_argument("hosts", metavar="HOST", nargs="+")
 
     def take_action(self, parsed_args: argparse.Namespace) -> Shown:
-        return _shown(self.deployment.api_database.write(_remove_hosts, parsed_args.aggregate, parsed_args.hosts))
+        return _show_aggregate(self.deployment.api_database.write(_remove_hosts, parsed_args.aggregate, parsed_args.hosts))
 
 
-def _find(tx: ApiTransaction, reference: str) -> Aggregate:
+def _find_aggregate(tx: ApiTransaction, reference: str) -> Aggregate:
     """By name, or else by id. Raises NotFound."""
     for aggregate in aggregates.list_all(tx):
         if reference == aggregate.name:
             return aggregate
-    return aggregates.get(tx, int(reference)) if reference.isdecimal() else aggregates.find(tx, reference)
+    return aggregates.get(tx, int(reference)) if reference.isdecimal() else aggregates.find_by_name(tx, reference)
 
 
 def _create(tx: ApiTransaction, name: str, metadata: dict[str, str], hosts: Sequence[str]) -> Aggregate:
@@ -156,28 +160,28 @@ def _create(tx: ApiTransaction, name: str, metadata: dict[str, str], hosts: Sequ
     return _with_hosts(tx, created.id, hosts)
 
 
-def _change(tx: ApiTransaction, reference: str, name: str | None, changes: dict[str, str | None]) -> Aggregate:
-    found = _find(tx, reference)
+def _change_aggregate(tx: ApiTransaction, reference: str, name: str | None, changes: dict[str, str | None]) -> Aggregate:
+    aggregate = _find_aggregate(tx, reference)
     if name is not None:
-        aggregates.update(tx, found.id, name)
+        aggregates.rename_aggregate(tx, aggregate.id, name)
     if changes:
-        aggregates.set_metadata(tx, found.id, changes)
-    return aggregates.get(tx, found.id)
+        aggregates.set_metadata(tx, aggregate.id, changes)
+    return aggregates.get(tx, aggregate.id)
 
 
 def _delete(tx: ApiTransaction, reference: str) -> None:
-    aggregates.delete(tx, _find(tx, reference).id)
+    aggregates.delete(tx, _find_aggregate(tx, reference).id)
 
 
 def _add_hosts(tx: ApiTransaction, reference: str, hosts: Sequence[str]) -> Aggregate:
-    return _with_hosts(tx, _find(tx, reference).id, hosts)
+    return _with_hosts(tx, _find_aggregate(tx, reference).id, hosts)
 
 
 def _remove_hosts(tx: ApiTransaction, reference: str, hosts: Sequence[str]) -> Aggregate:
-    found = _find(tx, reference)
+    aggregate = _find_aggregate(tx, reference)
     for host in hosts:
-        aggregates.remove_host(tx, found.id, host)
-    return aggregates.get(tx, found.id)
+        aggregates.remove_host(tx, aggregate.id, host)
+    return aggregates.get(tx, aggregate.id)
 
 
 def _with_hosts(tx: ApiTransaction, aggregate_id: int, hosts: Sequence[str]) -> Aggregate:
@@ -186,12 +190,12 @@ def _with_hosts(tx: ApiTransaction, aggregate_id: int, hosts: Sequence[str]) -> 
     return aggregates.get(tx, aggregate_id)
 
 
-def _shown(aggregate: Aggregate) -> Shown:
+def _show_aggregate(aggregate: Aggregate) -> Shown:
     properties = {key: value for key, value in aggregate.metadata.items() if key != ZONE}
     return ("id", "name", "availability_zone", "hosts", "properties"), (
         aggregate.id,
         aggregate.name,
         aggregate.availability_zone,
         ", ".join(aggregate.hosts),
-        shown(properties),
+        format_properties(properties),
     )

@@ -73,21 +73,23 @@ class CellCreate(ActionShow):
         )
         check = parsed_args.sync if parsed_args.check is None else parsed_args.check
 
-        def prepare(mapping: CellMapping) -> None:
+        def prepare_cell(mapping: CellMapping) -> None:
             if parsed_args.sync:
                 sync_schema(mapping)
             if check:
                 try_out(mapping, database=not parsed_args.sync)
 
-        return shown(administration.create_cell(self.deployment.api_database, new, prepare, local=self.deployment.local))
+        return show_cell(
+            administration.create_cell(self.deployment.api_database, new, prepare_cell, local=self.deployment.local_values)
+        )
 
     def _default_database(self, name: str) -> str:
-        if self.deployment.state is None:
+        if self.deployment.state_folder is None:
             raise errors.Invalid(f"Cell {name!r} needs a database: give --database-connection URL")
-        return f"sqlite:///{self.deployment.state / name}.db"
+        return f"sqlite:///{self.deployment.state_folder / name}.db"
 
     def _default_transport(self, name: str, cell0: bool) -> str:
-        return "" if cell0 or self.deployment.state is None else f"embedded://{name}/"
+        return "" if cell0 or self.deployment.state_folder is None else f"embedded://{name}/"
 
 
 class CellUpdate(ActionShow):
@@ -118,9 +120,9 @@ class CellUpdate(ActionShow):
         )
         if change == CellChange():
             raise errors.Invalid("Nothing to change: give --name, --database-connection or --transport-url")
-        prepare = trying(change) if parsed_args.check else None
-        database, local = self.deployment.api_database, self.deployment.local
-        return shown(administration.change_cell(database, parsed_args.cell, change, prepare, local=local))
+        prepare = trial_of(change) if parsed_args.check else None
+        database, local = self.deployment.api_database, self.deployment.local_values
+        return show_cell(administration.change_cell(database, parsed_args.cell, change, prepare, local=local))
 
 
 class _SetState(Admin):
@@ -132,7 +134,7 @@ class _SetState(Admin):
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         parser.add_argument("cells", metavar="CELL", nargs="+", help="name or UUID")
 
-    def change(self, cell: str) -> CellMapping:
+    def change_state(self, cell: str) -> CellMapping:
         return administration.change_cell(self.deployment.api_database, cell, CellChange(state=self.state))
 
 
@@ -140,7 +142,7 @@ class _SetStateOnly(_SetState):
     """One that does nothing else."""
 
     def take_action(self, parsed_args: argparse.Namespace) -> None:
-        self.each(parsed_args.cells, self.change)
+        self.do_each(parsed_args.cells, self.change_state)
 
 
 class CellEnable(_SetStateOnly):
@@ -183,20 +185,20 @@ class CellDrain(_SetState, EmptyingCommand):
         parser.add_argument("--wait", action="store_true", help="move all servers to other cells, and wait for that")
 
     def take_action(self, parsed_args: argparse.Namespace) -> Table:
-        left: list[Row] = []
+        remaining: list[Row] = []
 
-        def drain(name: str) -> None:
-            mapping = self.change(name)
+        def drain_cell(name: str) -> None:
+            mapping = self.change_state(name)
             if parsed_args.wait:
-                left.extend(self._empty(mapping, parsed_args))
+                remaining.extend(self._empty_cell(mapping, parsed_args))
 
-        self.each(parsed_args.cells, drain)
-        return COLUMNS, left
+        self.do_each(parsed_args.cells, drain_cell)
+        return COLUMNS, remaining
 
-    def _empty(self, mapping: CellMapping, parsed_args: argparse.Namespace) -> list[Row]:
-        registry = self.deployment.registry
+    def _empty_cell(self, mapping: CellMapping, parsed_args: argparse.Namespace) -> list[Row]:
+        registry = self.deployment.cell_registry
         cell = registry.get(mapping.uuid)
-        hosts = sorted({*registry.hosts_of(cell.uuid), *cell.read(services.hosts, AGENT_BINARY)})
+        hosts = sorted({*registry.hosts_of(cell.uuid), *cell.read(services.list_hosts, AGENT_BINARY)})
         order = MoveOrder(
             kinds={HostCondition.UP: OperationKind.MIGRATE, HostCondition.DEAD: OperationKind.EVACUATE},
             user_id=user_name(),
@@ -205,14 +207,14 @@ class CellDrain(_SetState, EmptyingCommand):
             confirm=parsed_args.confirm,
             down_after=parsed_args.down_after,
         )
-        return self.empty(f"Cell '{cell.name}'", cell, hosts, order, parsed_args, whole=True)
+        return self.empty_hosts(f"Cell '{cell.name}'", cell, hosts, order, parsed_args, whole_cell=True)
 
 
 def sync_schema(mapping: CellMapping) -> None:
     """Apply the cell's schema to the database of the mapping. Raises what keeps it from being used."""
     from db.sql import sync  # with it comes alembic, which listing cells does not need
 
-    sync.sync(mapping.database_url, "cell")
+    sync.sync_schema(mapping.database_url, "cell")
 
 
 def prepare_new(mapping: CellMapping) -> None:
@@ -221,7 +223,7 @@ def prepare_new(mapping: CellMapping) -> None:
     try_out(mapping, database=False)
 
 
-def trying(change: CellChange) -> Callable[[CellMapping], None]:
+def trial_of(change: CellChange) -> Callable[[CellMapping], None]:
     """What tries the URLs that a change gives anew: a cell whose database is away can still be renamed, or get another bus."""
     return partial(try_out, database=change.database_url is not None, bus=change.transport_url is not None)
 
@@ -245,10 +247,10 @@ def try_out(mapping: CellMapping, *, database: bool = True, bus: bool = True) ->
 def _check_database(cell: Cell) -> None:
     from db.sql import ready, sync  # with them comes alembic, which listing cells does not need
 
-    ready.judge(cell.database, "cell", cell.read(sync.version, "cell"))
+    ready.judge_schema(cell.database, "cell", cell.read(sync.schema_version, "cell"))
 
 
-def shown(mapping: CellMapping) -> tuple[tuple[str, ...], Row]:
+def show_cell(mapping: CellMapping) -> tuple[tuple[str, ...], Row]:
     return ("name", "uuid", "state", "transport_url", "database_url"), (
         mapping.name,
         mapping.uuid,

@@ -9,7 +9,7 @@ from pathlib import Path
 from cells import administration, declaration
 from cells.administration import CellChange, NewCell
 from cells.declaration import CellStep
-from cli.fleet.cell import prepare_new, trying
+from cli.fleet.cell import prepare_new, trial_of
 from cli.shared.base import Admin
 from objects import errors
 from objects.cell import CellMapping
@@ -45,44 +45,44 @@ class CellApply(Admin):
 
     def take_action(self, parsed_args: argparse.Namespace) -> None:
         declared = declaration.read(parsed_args.file)
-        steps = declaration.plan(declared, administration.list_cells(self.deployment.api_database))
+        steps = declaration.plan_steps(declared, administration.list_cells(self.deployment.api_database))
 
-        def take(step: CellStep) -> None:
+        def take_step(step: CellStep) -> None:
             if not parsed_args.dry_run:
-                self._do(step, check=parsed_args.check)
-            if not self.quiet and (self.verbose or step.new or step.change):
-                print(_line(step), file=self.app.stdout)
+                self._apply_step(step, check=parsed_args.check)
+            if not self.is_quiet and (self.is_verbose or step.new or step.change):
+                print(_step_line(step), file=self.app.stdout)
 
-        self.each(steps, take)
+        self.do_each(steps, take_step)
 
-    def _do(self, step: CellStep, *, check: bool) -> None:
-        database, local = self.deployment.api_database, self.deployment.local
+    def _apply_step(self, step: CellStep, *, check: bool) -> None:
+        database, local = self.deployment.api_database, self.deployment.local_values
         try:
             if step.new is not None:
                 administration.create_cell(database, step.new, prepare_new if check else None, local=local)
             elif step.change is not None:
-                prepare = trying(step.change) if check else None
+                prepare = trial_of(step.change) if check else None
                 administration.change_cell(database, step.name, step.change, prepare, local=local)
         except errors.DatabaseUnavailable as error:  # of the cell, or of all: then the next step says so too
             raise errors.Invalid(f"cell {step.name!r}: {error}") from None
 
 
-def _line(step: CellStep) -> str:
+def _step_line(step: CellStep) -> str:
     if step.new is not None:
-        return f"+ {step.name}: {', '.join(_about(step.new))}"
+        return f"+ {step.name}: {', '.join(_describe_new(step.new))}"
     if step.change is not None and step.before is not None:
-        return f"~ {step.name}: {', '.join(_differences(step.before, step.change))}"
+        return f"~ {step.name}: {', '.join(_list_differences(step.before, step.change))}"
     return f"  {step.name}: {'stays' if step.declared else 'not in the file, stays'}"
 
 
-def _about(new: NewCell) -> Iterator[str]:
+def _describe_new(new: NewCell) -> Iterator[str]:
     yield f"database_connection {mask_url(new.database_url)}"
     if new.transport_url:
         yield f"transport_url {mask_url(new.transport_url)}"
     yield f"state {new.state}"
 
 
-def _differences(before: CellMapping, change: CellChange) -> Iterator[str]:
+def _list_differences(before: CellMapping, change: CellChange) -> Iterator[str]:
     """What will be different, with passwords masked."""
     for key, name in (("database_url", "database_connection"), ("transport_url", "transport_url"), ("state", "state")):
         after = getattr(change, key)

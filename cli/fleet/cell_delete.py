@@ -43,11 +43,13 @@ class CellDelete(ActionLister):
 
         def delete(cell: str) -> None:
             if parsed_args.offline:
-                rows.extend(self._remove(cell, parsed_args.endpoint or self.deployment.endpoint, dry_run=parsed_args.dry_run))
+                rows.extend(
+                    self._remove_cell(cell, parsed_args.endpoint or self.deployment.api_endpoint, dry_run=parsed_args.dry_run)
+                )
             else:
                 administration.delete_cell(self.deployment.api_database, cell, with_hosts=parsed_args.with_hosts)
 
-        self.each(parsed_args.cells, delete)
+        self.do_each(parsed_args.cells, delete)
         return ("Cell", "Kind", "ID", "Name", "Project", "State", "Host", "Claim", "Outcome"), rows
 
     def produce_output(self, parsed_args: argparse.Namespace, column_names: Sequence[str], data: Iterable[Sequence[Any]]) -> int:
@@ -57,28 +59,28 @@ class CellDelete(ActionLister):
 
     def _refuse_if_heard(self, mapping: CellMapping, endpoint: str) -> None:
         """It may be the way from here that is cut. Where no API can be asked, there is no second opinion."""
-        from cli.shared.http import views
+        from cli.shared.http import read_views
 
-        if views(endpoint).get(mapping.uuid, {}).get("view") == "answers":
+        if read_views(endpoint).get(mapping.uuid, {}).get("view") == "answers":
             raise errors.Conflict(
                 f"Cell {mapping.name!r} cannot be reached from here, but it answers the API: run this on the API's machine"
             )
 
-    def _remove(self, name: str, endpoint: str, *, dry_run: bool) -> Iterator[Row]:
+    def _remove_cell(self, name: str, endpoint: str, *, dry_run: bool) -> Iterator[Row]:
         from cells import removal, template
         from db.api.claims.claims import Ledger
 
         database = self.deployment.api_database
-        mapping = administration.deletable(database, name)
-        template.expand(mapping, self.deployment.local)  # what cannot be asked from here may well be alive
+        mapping = administration.find_deletable(database, name)
+        template.expand_mapping(mapping, self.deployment.local_values)  # what cannot be asked from here may well be alive
         try:
-            silence = removal.silence_of(self.deployment.registry.get(mapping.uuid))
+            silence = removal.silence_of(self.deployment.cell_registry.get(mapping.uuid))
         except errors.CellUnavailable as error:  # its URL cannot be used at all
             silence = str(error)
         if silence is not None:
             self._refuse_if_heard(mapping, endpoint)
-        account = removal.remove(Ledger(database, "cell delete"), mapping, dead=silence is not None, dry_run=dry_run)
+        account = removal.remove_cell(Ledger(database, "cell delete"), mapping, dead=silence is not None, dry_run=dry_run)
         if silence is not None:
-            self.warn(f"{silence}; it {'would be' if dry_run else 'was'} removed as lost")
+            self.warn_user(f"{silence}; it {'would be' if dry_run else 'was'} removed as lost")
         for e in account:
             yield mapping.name, e.kind, e.id, e.name, e.project, e.state, e.host, e.amounts, e.outcome

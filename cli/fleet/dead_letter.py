@@ -33,27 +33,27 @@ class _Place(NamedTuple):
 class _OfPlaces(Admin):
     """A command on the API database and the databases of cells."""
 
-    def places(self, wanted: str | None) -> Iterator[_Place]:
+    def list_places(self, cell_name: str | None) -> Iterator[_Place]:
         """All of them, or the one of the cell that is wanted. A cell that cannot be used is told of, and the exit status is 1."""
-        database, registry = self.deployment.api_database, self.deployment.registry
-        if wanted in (None, API_LEVEL):
+        database, registry = self.deployment.api_database, self.deployment.cell_registry
+        if cell_name in (None, API_LEVEL):
             yield _Place(API_LEVEL, "api", database.read, database.write)
-        if wanted == API_LEVEL:
+        if cell_name == API_LEVEL:
             return
-        uuid = administration.find_cell(database, wanted).uuid if wanted is not None else None
+        uuid = administration.find_cell(database, cell_name).uuid if cell_name is not None else None
         for mapping in administration.list_cells(database):
             if uuid in (None, mapping.uuid):
                 try:
                     cell = registry.get(mapping.uuid)
                 except errors.SuperconductorError as error:
-                    self.refused(error)
+                    self.warn_refused(error)
                 else:
                     yield _Place(cell.name, "cell", cell.read, cell.write)
 
-    def refused(self, error: errors.SuperconductorError) -> None:
+    def warn_refused(self, error: errors.SuperconductorError) -> None:
         """A cell could not be asked: the others are."""
         self.status = 1
-        self.warn(str(error))
+        self.warn_user(str(error))
 
     def add_cell(self, parser: argparse.ArgumentParser) -> None:
         parser.add_argument(
@@ -76,19 +76,28 @@ class DeadLetterList(_OfPlaces, AdminLister):
 
     def take_action(self, parsed_args: argparse.Namespace) -> Table:
         columns = ("Place", "Step", "Key", "Since", "Tries", "Last Try", "Next Try", "Reason")
-        return columns, list(self._rows(parsed_args.cell, parsed_args.step))
+        return columns, list(self._letter_rows(parsed_args.cell, parsed_args.step))
 
-    def _rows(self, cell: str | None, step: str | None) -> Iterator[Row]:
-        for place in self.places(cell):
+    def _letter_rows(self, cell: str | None, step: str | None) -> Iterator[Row]:
+        for place in self.list_places(cell):
             try:
-                found = place.read(dead_letters.list_all, place.level)
+                letters = place.read(dead_letters.list_all, place.level)
             except errors.CellUnavailable as error:
-                self.refused(error)
+                self.warn_refused(error)
                 continue
-            for each in found:
-                if step in (None, each.step):
-                    due = "skipped" if each.skipped else _iso(each.due)
-                    yield place.name, each.step, each.key, _iso(each.first_at), each.tries, _iso(each.last_at), due, each.reason
+            for letter in letters:
+                if step in (None, letter.step):
+                    due = "skipped" if letter.skipped else _format_iso(letter.due)
+                    yield (
+                        place.name,
+                        letter.step,
+                        letter.key,
+                        _format_iso(letter.first_at),
+                        letter.tries,
+                        _format_iso(letter.last_at),
+                        due,
+                        letter.reason,
+                    )
 
 
 class _Decide(_OfPlaces):
@@ -100,20 +109,26 @@ class _Decide(_OfPlaces):
         self.add_cell(parser)
         parser.add_argument("--step", metavar="STEP", help="only those of this step")
 
-    def decide(self, parsed_args: argparse.Namespace, change: Callable[Concatenate[Connection, Level, str, ...], int]) -> None:
+    def decide_letters(
+        self, parsed_args: argparse.Namespace, change: Callable[Concatenate[Connection, Level, str, ...], int]
+    ) -> None:
         if bool(parsed_args.keys) == parsed_args.all:
             raise errors.Invalid("name the keys, or give --all; 'superconductor dead-letter list' shows them")
         missing = set(parsed_args.keys)
-        for place in self.places(parsed_args.cell):
+        for place in self.list_places(parsed_args.cell):
             try:
-                found = place.read(dead_letters.list_all, place.level)
-                for step in sorted({each.step for each in found if parsed_args.step in (None, each.step)}):
-                    keys = [each.key for each in found if each.step == step and (parsed_args.all or each.key in parsed_args.keys)]
+                letters = place.read(dead_letters.list_all, place.level)
+                for step in sorted({letter.step for letter in letters if parsed_args.step in (None, letter.step)}):
+                    keys = [
+                        letter.key
+                        for letter in letters
+                        if letter.step == step and (parsed_args.all or letter.key in parsed_args.keys)
+                    ]
                     place.write(change, place.level, step, keys)
                     missing.difference_update(keys)
             except errors.CellUnavailable as error:
-                self.refused(error)
-        self.each(sorted(missing), _unknown)
+                self.warn_refused(error)
+        self.do_each(sorted(missing), _refuse_unknown)
 
 
 class DeadLetterRetry(_Decide):
@@ -123,7 +138,7 @@ class DeadLetterRetry(_Decide):
     """
 
     def take_action(self, parsed_args: argparse.Namespace) -> None:
-        self.decide(parsed_args, dead_letters.retry)
+        self.decide_letters(parsed_args, dead_letters.retry_letters)
 
 
 class DeadLetterSkip(_Decide):
@@ -133,12 +148,12 @@ class DeadLetterSkip(_Decide):
     """
 
     def take_action(self, parsed_args: argparse.Namespace) -> None:
-        self.decide(parsed_args, dead_letters.skip)
+        self.decide_letters(parsed_args, dead_letters.skip_letters)
 
 
-def _unknown(key: str) -> Iterable[object]:
+def _refuse_unknown(key: str) -> Iterable[object]:
     raise errors.NotFound(f"There is no dead letter of {key!r}")
 
 
-def _iso(at: float) -> str:
+def _format_iso(at: float) -> str:
     return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -31,13 +31,13 @@ class EmptyingCommand(AdminLister):
 
     def add_moving(self, parser: argparse.ArgumentParser) -> None:
         """The options of all these commands."""
-        whole = partial(at_least, 1)
-        parser.add_argument("--jobs", metavar="N", type=whole, default=JOBS, help=f"servers moved at a time (default: {JOBS})")
-        parser.add_argument("--timeout", metavar="SECONDS", type=whole, default=inf, help="stop waiting then (default: never)")
+        positive = partial(at_least, 1)
+        parser.add_argument("--jobs", metavar="N", type=positive, default=JOBS, help=f"servers moved at a time (default: {JOBS})")
+        parser.add_argument("--timeout", metavar="SECONDS", type=positive, default=inf, help="stop waiting then (default: never)")
         parser.add_argument(
             "--down-after",
             metavar="SECONDS",
-            type=whole,
+            type=positive,
             default=liveness.DOWN_AFTER_S,
             help=f"of silence of a host while others of its cell report (default: {liveness.DOWN_AFTER_S})",
         )
@@ -56,41 +56,48 @@ class EmptyingCommand(AdminLister):
         rows = list(data)
         return 0 if not rows and parsed_args.formatter == "table" else super().produce_output(parsed_args, column_names, rows)
 
-    def empty(
-        self, what: str, cell: Cell, hosts: Sequence[str], order: MoveOrder, parsed_args: argparse.Namespace, *, whole: bool = False
+    def empty_hosts(
+        self,
+        subject: str,
+        cell: Cell,
+        hosts: Sequence[str],
+        order: MoveOrder,
+        parsed_args: argparse.Namespace,
+        *,
+        whole_cell: bool = False,
     ) -> list[Row]:
-        """Move all servers of these hosts; returns the rows of those that are left. ``what``: what is emptied, for the summary.
+        """Move all servers of these hosts; returns the rows of those that are left. ``subject``: what is emptied, for the summary.
 
-        ``whole``: the hosts are all of the cell, and its servers in ERROR are left, too.
+        ``whole_cell``: the hosts are all of the cell, and its servers in ERROR are left, too.
         """
         emptier = Emptier(Ledger(self.deployment.api_database, "emptying"), cell, order)
         if parsed_args.wait:
-            with self._progress(emptier, hosts) as progress:
+            with self._show_progress(emptier, hosts) as progress:
                 loop = Emptying(emptier, hosts, jobs=parsed_args.jobs, timeout=parsed_args.timeout, progress=progress)
-                left, done = loop.run(), f"{loop.moved} servers were moved"
+                remaining, done = loop.run(), f"{loop.moved} servers were moved"
         else:
-            count, left = Emptying(emptier, hosts, jobs=inf).accept()
+            count, remaining = Emptying(emptier, hosts, jobs=inf).accept_movable()
             done = f"{count} moves are under way: see 'operation list'"
-        if whole:
-            left += emptier.failed_builds()
-        if left:
+        if whole_cell:
+            remaining += emptier.failed_builds()
+        if remaining:
             self.status = 1
-        if not self.quiet:
-            self.warn(f"{what}: {done}, {len(left)} {'are left' if parsed_args.wait else 'were not accepted'}")
-        return [_row(each) for each in left]
+        if not self.is_quiet:
+            self.warn_user(f"{subject}: {done}, {len(remaining)} {'are left' if parsed_args.wait else 'were not accepted'}")
+        return [_occupant_row(occupant) for occupant in remaining]
 
     @contextmanager
-    def _progress(self, emptier: Emptier, hosts: Sequence[str]) -> Iterator[Any]:
+    def _show_progress(self, emptier: Emptier, hosts: Sequence[str]) -> Iterator[Any]:
         """A bar on standard error, if that is a terminal."""
         console = console_on(self.app.stderr)
-        if self.quiet or not console.is_terminal:
+        if self.is_quiet or not console.is_terminal:
             yield lambda moved: None
             return
         columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
         with Progress(*columns, console=console, transient=True) as shown:
-            bar = shown.add_task("moved", total=emptier.count(hosts))
+            bar = shown.add_task("moved", total=emptier.count_bodies(hosts))
             yield lambda moved: shown.update(bar, completed=moved)
 
 
-def _row(each: Occupant) -> Row:
-    return each.server_uuid, each.name, each.host, each.reason
+def _occupant_row(occupant: Occupant) -> Row:
+    return occupant.server_uuid, occupant.name, occupant.host, occupant.reason

@@ -9,7 +9,19 @@ from functools import partial
 
 import msgspec
 
-from cli.shared.base import ActionShow, Admin, AdminLister, AdminShow, Row, Table, add_properties, at_least, name, shown, words
+from cli.shared.base import (
+    ActionShow,
+    Admin,
+    AdminLister,
+    AdminShow,
+    Row,
+    Table,
+    add_properties,
+    at_least,
+    checked_name,
+    format_properties,
+    safe_text,
+)
 from db.api.projects import flavors
 from db.sql.connection import ApiTransaction
 from objects import errors
@@ -26,8 +38,8 @@ class FlavorCreate(ActionShow):
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         size = partial(at_least, 0)
-        parser.add_argument("name", metavar="NAME", type=name)
-        parser.add_argument("--id", metavar="ID", type=name, help="its id (default: a new UUID)")
+        parser.add_argument("name", metavar="NAME", type=checked_name)
+        parser.add_argument("--id", metavar="ID", type=checked_name, help="its id (default: a new UUID)")
         parser.add_argument("--vcpus", metavar="N", type=partial(at_least, 1), required=True, help="virtual CPUs")
         parser.add_argument("--ram", metavar="MIB", type=partial(at_least, 1), required=True, help="memory in MiB")
         parser.add_argument("--disk", metavar="GIB", type=size, default=0, help="root disk in GiB (default: 0)")
@@ -35,10 +47,12 @@ class FlavorCreate(ActionShow):
         parser.add_argument("--swap", metavar="MIB", type=size, default=0, help="swap disk in MiB (default: 0)")
         factor = "bandwidth factor, which is kept and not used (default: 1.0)"
         parser.add_argument("--rxtx-factor", metavar="FACTOR", type=float, default=1.0, help=factor)
-        parser.add_argument("--description", metavar="TEXT", type=words)
+        parser.add_argument("--description", metavar="TEXT", type=safe_text)
         parser.add_argument("--private", action="store_true", help="do not offer it to every project")
         projects = "a project that may use it, with --private; may be repeated (default: none)"
-        parser.add_argument("--project", metavar="ID", dest="projects", type=name, action="append", default=[], help=projects)
+        parser.add_argument(
+            "--project", metavar="ID", dest="projects", type=checked_name, action="append", default=[], help=projects
+        )
         add_properties(parser, "extra spec that filters read")
 
     def take_action(self, parsed_args: argparse.Namespace) -> tuple[tuple[str, ...], Row]:
@@ -57,9 +71,9 @@ class FlavorCreate(ActionShow):
             extra_specs=dict(parsed_args.properties),
             rxtx_factor=parsed_args.rxtx_factor,
         )
-        records.check(flavor)
+        records.check_flavor(flavor)
         self.deployment.api_database.write(_create, flavor, parsed_args.projects)
-        return _shown(flavor, sorted(set(parsed_args.projects)))
+        return _show_flavor(flavor, sorted(set(parsed_args.projects)))
 
 
 class FlavorSet(ActionShow):
@@ -70,19 +84,21 @@ class FlavorSet(ActionShow):
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         parser.add_argument("flavor", metavar="FLAVOR", help="name or id")
-        parser.add_argument("--description", metavar="TEXT", type=words)
+        parser.add_argument("--description", metavar="TEXT", type=safe_text)
         add_properties(parser, "set this extra spec")
         parser.add_argument("--unset", metavar="KEY", action="append", default=[], help="remove this extra spec; may be repeated")
         grant = "let this project use it, if it is not public; may be repeated"
-        parser.add_argument("--project", metavar="ID", dest="projects", type=name, action="append", default=[], help=grant)
+        parser.add_argument("--project", metavar="ID", dest="projects", type=checked_name, action="append", default=[], help=grant)
         revoke = "let this project use it no longer; may be repeated"
-        parser.add_argument("--no-project", metavar="ID", dest="former", type=name, action="append", default=[], help=revoke)
+        parser.add_argument(
+            "--no-project", metavar="ID", dest="former", type=checked_name, action="append", default=[], help=revoke
+        )
         state = parser.add_mutually_exclusive_group()
         state.add_argument("--enable", dest="disabled", action="store_false", default=None, help="offer it again")
         state.add_argument("--disable", dest="disabled", action="store_true", default=None, help="boot no new servers of it")
 
     def take_action(self, parsed_args: argparse.Namespace) -> tuple[tuple[str, ...], Row]:
-        return _shown(*self.deployment.api_database.write(_change, parsed_args))
+        return _show_flavor(*self.deployment.api_database.write(_change_flavor, parsed_args))
 
 
 class FlavorList(AdminLister):
@@ -92,10 +108,10 @@ class FlavorList(AdminLister):
     """
 
     def take_action(self, parsed_args: argparse.Namespace) -> Table:
-        found = self.deployment.api_database.read(flavors.list_all)
+        listed = self.deployment.api_database.read(flavors.list_all)
         return ("ID", "Name", "vCPUs", "RAM", "Disk", "Ephemeral", "Swap", "Public", "Disabled"), [
             (f.flavor_id, f.name, f.vcpus, f.memory_mb, f.root_gb, f.ephemeral_gb, f.swap_mb, f.is_public, f.disabled)
-            for f in sorted(found, key=lambda f: (f.vcpus, f.memory_mb, f.disk_gb, f.name))
+            for f in sorted(listed, key=lambda f: (f.vcpus, f.memory_mb, f.disk_gb, f.name))
         ]
 
 
@@ -109,7 +125,7 @@ class FlavorShow(AdminShow):
         parser.add_argument("flavor", metavar="FLAVOR", help="name or id")
 
     def take_action(self, parsed_args: argparse.Namespace) -> tuple[tuple[str, ...], Row]:
-        return _shown(*self.deployment.api_database.read(_find, parsed_args.flavor))
+        return _show_flavor(*self.deployment.api_database.read(_find_flavor, parsed_args.flavor))
 
 
 class FlavorDelete(Admin):
@@ -123,47 +139,47 @@ class FlavorDelete(Admin):
 
     def take_action(self, parsed_args: argparse.Namespace) -> None:
         database = self.deployment.api_database
-        self.each(parsed_args.flavors, lambda reference: database.write(_delete, reference))
+        self.do_each(parsed_args.flavors, lambda reference: database.write(_delete, reference))
 
 
 def _create(tx: ApiTransaction, flavor: Flavor, projects: Collection[str]) -> None:
     flavors.create(tx, flavor)
     for project_id in set(projects):
-        flavors.grant(tx, flavor.flavor_id, checked_identifier("--project", project_id))
+        flavors.grant_access(tx, flavor.flavor_id, checked_identifier("--project", project_id))
 
 
-def _change(tx: ApiTransaction, wanted: argparse.Namespace) -> tuple[Flavor, list[str]]:
-    def edit(flavor: Flavor) -> Flavor:
-        specs = {key: value for key, value in flavor.extra_specs.items() if key not in wanted.unset}
+def _change_flavor(tx: ApiTransaction, parsed_args: argparse.Namespace) -> tuple[Flavor, list[str]]:
+    def edit_flavor(flavor: Flavor) -> Flavor:
+        specs = {key: value for key, value in flavor.extra_specs.items() if key not in parsed_args.unset}
         changed = msgspec.structs.replace(
             flavor,
-            extra_specs=specs | dict(wanted.properties),
-            description=flavor.description if wanted.description is None else wanted.description,
-            disabled=flavor.disabled if wanted.disabled is None else wanted.disabled,
+            extra_specs=specs | dict(parsed_args.properties),
+            description=flavor.description if parsed_args.description is None else parsed_args.description,
+            disabled=flavor.disabled if parsed_args.disabled is None else parsed_args.disabled,
         )
-        records.check(changed)
+        records.check_flavor(changed)
         return changed
 
-    changed = flavors.change(tx, flavors.find(tx, wanted.flavor).flavor_id, edit)
-    if wanted.projects and changed.is_public:
+    changed = flavors.change_flavor(tx, flavors.find_flavor(tx, parsed_args.flavor).flavor_id, edit_flavor)
+    if parsed_args.projects and changed.is_public:
         raise errors.Invalid("--project: every project may use a public flavor")
-    for project_id in wanted.projects:
-        flavors.grant(tx, changed.flavor_id, checked_identifier("--project", project_id))
-    for project_id in wanted.former:
-        flavors.revoke(tx, changed.flavor_id, project_id)
-    return changed, flavors.projects(tx, changed.flavor_id)
+    for project_id in parsed_args.projects:
+        flavors.grant_access(tx, changed.flavor_id, checked_identifier("--project", project_id))
+    for project_id in parsed_args.former:
+        flavors.revoke_access(tx, changed.flavor_id, project_id)
+    return changed, flavors.list_projects(tx, changed.flavor_id)
 
 
-def _find(tx: ApiTransaction, reference: str) -> tuple[Flavor, list[str]]:
-    flavor = flavors.find(tx, reference)
-    return flavor, flavors.projects(tx, flavor.flavor_id)
+def _find_flavor(tx: ApiTransaction, reference: str) -> tuple[Flavor, list[str]]:
+    flavor = flavors.find_flavor(tx, reference)
+    return flavor, flavors.list_projects(tx, flavor.flavor_id)
 
 
 def _delete(tx: ApiTransaction, reference: str) -> None:
-    flavors.delete(tx, flavors.find(tx, reference).flavor_id)
+    flavors.delete(tx, flavors.find_flavor(tx, reference).flavor_id)
 
 
-def _shown(flavor: Flavor, projects: Sequence[str]) -> tuple[tuple[str, ...], Row]:
+def _show_flavor(flavor: Flavor, projects: Sequence[str]) -> tuple[tuple[str, ...], Row]:
     sizes = ("vcpus", "ram", "disk", "ephemeral", "swap", "rxtx_factor")
     return ("id", "name", *sizes, "public", "projects", "disabled", "description", "properties"), (
         flavor.flavor_id,
@@ -178,5 +194,5 @@ def _shown(flavor: Flavor, projects: Sequence[str]) -> tuple[tuple[str, ...], Ro
         ", ".join(projects),
         flavor.disabled,
         flavor.description,
-        shown(flavor.extra_specs),
+        format_properties(flavor.extra_specs),
     )

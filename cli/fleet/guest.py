@@ -22,21 +22,21 @@ OVERDUE_S = 180.0
 class _OfGuests(Admin):
     """A command on all databases."""
 
-    def places(self) -> Places:
+    def read_places(self) -> Places:
         """Where guests are looked for. A cell that does not answer is told of, and the exit status is 1."""
         from conductor.audit.places import Places
         from db.api.claims.claims import Ledger
 
         database = self.deployment.api_database
-        places = Places(database, Ledger(database, "guest"), self.deployment.registry, overdue=OVERDUE_S)
-        places.begin()
+        places = Places(database, Ledger(database, "guest"), self.deployment.cell_registry, overdue=OVERDUE_S)
+        places.begin_check()
         return places
 
     def say_unknown(self, places: Places) -> None:
         """Cells that could not be asked."""
         for reason in places.unknown.values():
             self.status = 1
-            self.warn(f"{reason}; the guests there are unknown")
+            self.warn_user(f"{reason}; the guests there are unknown")
 
 
 class GuestList(_OfGuests, AdminLister):
@@ -55,24 +55,34 @@ class GuestList(_OfGuests, AdminLister):
         parser.add_argument("--cell", metavar="CELL", help="only those of this cell (name or UUID)")
 
     def take_action(self, parsed_args: argparse.Namespace) -> Table:
-        places = self.places()
-        wanted = administration.find_cell(places.api, parsed_args.cell).uuid if parsed_args.cell else None
+        places = self.read_places()
+        cell_uuid = administration.find_cell(places.api, parsed_args.cell).uuid if parsed_args.cell else None
         sizes, whose = ("VCPUs", "Memory MB", "Disk GB"), ("Power", "Project", "User")
         columns = ("UUID", "Name", "Cell", "Host", "Attempt", *sizes, "On Record", "Reported", *whose)
-        rows = list(self._rows(places, wanted))
+        rows = list(self._guest_rows(places, cell_uuid))
         self.say_unknown(places)
         return columns, rows
 
-    def _rows(self, places: Places, wanted: str | None) -> Iterator[Row]:
-        from conductor.adopt_guest import listed
+    def _guest_rows(self, places: Places, only_cell: str | None) -> Iterator[Row]:
+        from conductor.adopt_guest import list_unknown
 
-        for cell_uuid, found in sorted(listed(places).items(), key=lambda item: places.name(item[0])):
-            for reported in found if wanted in (None, cell_uuid) else ():
+        for cell_uuid, guests in sorted(list_unknown(places).items(), key=lambda item: places.name_of(item[0])):
+            for reported in guests if only_cell in (None, cell_uuid) else ():
                 guest = reported.guest
                 at = datetime.fromtimestamp(reported.reported_at, UTC).isoformat(timespec="seconds")
                 size = (guest.vcpus, guest.memory_mb, guest.disk_gb)
                 whose = (guest.power, guest.project_id, guest.user_id)
-                yield guest.uuid, guest.name, places.name(cell_uuid), reported.host, guest.attempt, *size, guest.reason, at, *whose
+                yield (
+                    guest.uuid,
+                    guest.name,
+                    places.name_of(cell_uuid),
+                    reported.host,
+                    guest.attempt,
+                    *size,
+                    guest.reason,
+                    at,
+                    *whose,
+                )
 
 
 class GuestAdopt(_OfGuests):
@@ -97,19 +107,19 @@ class GuestAdopt(_OfGuests):
         parser.add_argument("--user", metavar="ID", help="user who requested it (default: as its host says; with --project none)")
 
     def take_action(self, parsed_args: argparse.Namespace) -> None:
-        places = self.places()
-        self.each(parsed_args.uuids, partial(self._adopt, places, parsed_args))
+        places = self.read_places()
+        self.do_each(parsed_args.uuids, partial(self._adopt_guest, places, parsed_args))
 
-    def _adopt(self, places: Places, parsed_args: argparse.Namespace, uuid: str) -> None:
-        from conductor.adopt_guest import Owner, adopt
+    def _adopt_guest(self, places: Places, parsed_args: argparse.Namespace, uuid: str) -> None:
+        from conductor.adopt_guest import Owner, adopt_guest
 
         if parsed_args.user and not parsed_args.project:
             raise errors.Invalid("--user needs --project")
         project = parsed_args.project
         owner = Owner(project_id=project, user_id=parsed_args.user or "") if project else None
-        done = adopt(places, uuid, parsed_args.host, owner)
+        done = adopt_guest(places, uuid, parsed_args.host, owner)
         host = done.reported.host
-        if not self.quiet:
-            print(f"Adopted {uuid} on host {host} in cell {places.name(done.cell_uuid)}", file=self.app.stdout)
+        if not self.is_quiet:
+            print(f"Adopted {uuid} on host {host} in cell {places.name_of(done.cell_uuid)}", file=self.app.stdout)
         if done.from_host:
-            self.warn(f"{uuid}: no database knew it, so host {host} was believed: {', '.join(done.from_host)}")
+            self.warn_user(f"{uuid}: no database knew it, so host {host} was believed: {', '.join(done.from_host)}")

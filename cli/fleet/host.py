@@ -11,13 +11,13 @@ from typing import Any, NamedTuple
 
 from cells import host_service
 from cells.cell import Cell
-from cells.discovery import discover, in_two_cells
+from cells.discovery import discover_hosts, in_two_cells
 from cells.emptying import Emptier, Emptying, HostCondition, MoveOrder
 from cells.fan_out import Answered, Unanswered, fan_out
 from cells.host_service import HostChange
 from cli.servers.move import user_name
 from cli.shared import liveness
-from cli.shared.base import ASTRAY, TWIN, ActionLister, Admin, AdminLister, Row, Table, at_least, name
+from cli.shared.base import ASTRAY, TWIN, ActionLister, Admin, AdminLister, Row, Table, at_least, checked_name
 from db.api.claims.claims import Ledger
 from db.api.deployment import host_mappings
 from db.api.deployment import host_removal as api_host_removal
@@ -42,16 +42,16 @@ class HostDiscover(ActionLister):
     """
 
     def take_action(self, parsed_args: argparse.Namespace) -> Table:
-        registry = self.deployment.registry
-        found = discover(registry, self.deployment.api_database)
-        unasked = (f"{cell.reason}; its hosts were not checked" for cell in found.unreachable)
-        for problem in (*found.conflicts, *found.refused, *unasked):
+        registry = self.deployment.cell_registry
+        discovered = discover_hosts(registry, self.deployment.api_database)
+        unasked = (f"{cell.reason}; its hosts were not checked" for cell in discovered.unreachable)
+        for problem in (*discovered.conflicts, *discovered.refused, *unasked):
             self.status = 1
-            self.warn(str(problem))
-        names = {cell.uuid: cell.name for cell in registry.cells()}
-        if not found.mapped and not self.quiet:
-            self.warn(f"No new host among the {found.hosts} that have reported")
-        return ("Host", "Cell"), [(mapping.host, names.get(mapping.cell_uuid, mapping.cell_uuid)) for mapping in found.mapped]
+            self.warn_user(str(problem))
+        names = {cell.uuid: cell.name for cell in registry.list_cells()}
+        if not discovered.mapped and not self.is_quiet:
+            self.warn_user(f"No new host among the {discovered.hosts} that have reported")
+        return ("Host", "Cell"), [(mapping.host, names.get(mapping.cell_uuid, mapping.cell_uuid)) for mapping in discovered.mapped]
 
 
 class _HostCommand(Admin):
@@ -60,9 +60,9 @@ class _HostCommand(Admin):
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         parser.add_argument("hosts", metavar="HOST", nargs="+", help="name of the host")
 
-    def _tell(self, hosts: Iterable[str], asked: HostChange) -> None:
-        registry, ledger = self.deployment.registry, Ledger(self.deployment.api_database, "host")
-        self.each(hosts, lambda host: host_service.change(registry.of_host(host), ledger, host, asked))
+    def _change_hosts(self, hosts: Iterable[str], change: HostChange) -> None:
+        registry, ledger = self.deployment.cell_registry, Ledger(self.deployment.api_database, "host")
+        self.do_each(hosts, lambda host: host_service.change_agent(registry.of_host(host), ledger, host, change))
 
 
 class HostEnable(_HostCommand):
@@ -72,7 +72,7 @@ class HostEnable(_HostCommand):
     """
 
     def take_action(self, parsed_args: argparse.Namespace) -> None:
-        self._tell(parsed_args.hosts, HostChange(disabled=False))
+        self._change_hosts(parsed_args.hosts, HostChange(disabled=False))
 
 
 class HostDisable(_HostCommand):
@@ -83,13 +83,13 @@ class HostDisable(_HostCommand):
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         super().add_arguments(parser)
-        parser.add_argument("--reason", metavar="TEXT", type=name, help="why; shown to administrators")
+        parser.add_argument("--reason", metavar="TEXT", type=checked_name, help="why; shown to administrators")
 
     def take_action(self, parsed_args: argparse.Namespace) -> None:
-        self._tell(parsed_args.hosts, HostChange(disabled=True, reason=parsed_args.reason))
+        self._change_hosts(parsed_args.hosts, HostChange(disabled=True, reason=parsed_args.reason))
 
 
-def _ratio(text: str) -> float | None:
+def _allocation_ratio(text: str) -> float | None:
     """An allocation ratio; None for ``default``."""
     if text == "default":
         return None
@@ -124,9 +124,14 @@ class HostSet(_HostCommand):
         parser.add_argument(
             "--evacuate", action="store_true", help="with --down: accept evacuations of its servers, and do not wait"
         )
-        for kind, what in (("cpu", "vCPUs per CPU"), ("ram", "guest memory per memory"), ("disk", "guest disk per disk")):
+        for kind, meaning in (("cpu", "vCPUs per CPU"), ("ram", "guest memory per memory"), ("disk", "guest disk per disk")):
             parser.add_argument(
-                f"--{kind}-ratio", dest=kind, metavar="RATIO", type=_ratio, default=argparse.SUPPRESS, help=f"{what} of the host"
+                f"--{kind}-ratio",
+                dest=kind,
+                metavar="RATIO",
+                type=_allocation_ratio,
+                default=argparse.SUPPRESS,
+                help=f"{meaning} of the host",
             )
 
     def take_action(self, parsed_args: argparse.Namespace) -> None:
@@ -136,21 +141,21 @@ class HostSet(_HostCommand):
         if parsed_args.evacuate and not parsed_args.down:
             raise errors.Invalid("--evacuate needs --down")
         if ratios:
-            registry = self.deployment.registry
-            self.each(parsed_args.hosts, lambda host: host_service.set_ratios(registry.of_host(host), host, ratios))
+            registry = self.deployment.cell_registry
+            self.do_each(parsed_args.hosts, lambda host: host_service.set_ratios(registry.of_host(host), host, ratios))
         if parsed_args.down is not None:
-            self._tell(parsed_args.hosts, HostChange(forced_down=parsed_args.down))
+            self._change_hosts(parsed_args.hosts, HostChange(forced_down=parsed_args.down))
         if parsed_args.evacuate:
-            self.each(parsed_args.hosts, self._evacuate)
+            self.do_each(parsed_args.hosts, self._evacuate_host)
 
-    def _evacuate(self, host: str) -> None:
+    def _evacuate_host(self, host: str) -> None:
         ledger = Ledger(self.deployment.api_database, "host set")
         order = MoveOrder(kinds={HostCondition.DEAD: OperationKind.EVACUATE}, user_id=user_name())
-        emptier = Emptier(ledger, self.deployment.registry.of_host(host), order)
-        _, left = Emptying(emptier, [host], jobs=inf).accept()
-        for each in left:
+        emptier = Emptier(ledger, self.deployment.cell_registry.of_host(host), order)
+        _, remaining = Emptying(emptier, [host], jobs=inf).accept_movable()
+        for occupant in remaining:
             self.status = 1
-            self.warn(f"Server {each.server_uuid} of host '{host}' is not evacuated: {each.reason}")
+            self.warn_user(f"Server {occupant.server_uuid} of host '{host}' is not evacuated: {occupant.reason}")
 
 
 class HostAccept(_HostCommand, ActionLister):
@@ -171,21 +176,21 @@ class HostAccept(_HostCommand, ActionLister):
         parser.add_argument("--machine", action="store_true", help="let the machine take over that was refused as this host")
 
     def take_action(self, parsed_args: argparse.Namespace) -> Table:
-        registry, rows = self.deployment.registry, list[Row]()
+        registry, rows = self.deployment.cell_registry, list[Row]()
         if parsed_args.machine:
 
             def accept_machine(host: str) -> None:
                 rows.append((host, host_service.accept_machine(registry.of_host(host), host).name))
 
-            self.each(parsed_args.hosts, accept_machine)
+            self.do_each(parsed_args.hosts, accept_machine)
             return ("Host", "Machine"), rows
 
-        def accept(host: str) -> None:
-            for node, sizes in sorted(host_service.accept(registry.of_host(host), host).items()):
+        def accept_sizes(host: str) -> None:
+            for node, sizes in sorted(host_service.accept_sizes(registry.of_host(host), host).items()):
                 custom = ", ".join(f"{name} {amount}" for name, amount in sorted(sizes.resources.items()))
                 rows.append((host, node, sizes.vcpus, sizes.memory_mb, sizes.disk_gb, custom))
 
-        self.each(parsed_args.hosts, accept)
+        self.do_each(parsed_args.hosts, accept_sizes)
         return ("Host", "Node", "vCPUs", "RAM", "Disk", "Resources"), rows
 
     def produce_output(self, parsed_args: argparse.Namespace, column_names: Sequence[str], data: Iterable[Sequence[Any]]) -> int:
@@ -211,13 +216,13 @@ class HostDelete(_HostCommand):
         )
 
     def take_action(self, parsed_args: argparse.Namespace) -> None:
-        registry = self.deployment.registry
+        registry = self.deployment.cell_registry
 
         def delete(host: str) -> None:
             registry.of_host(host).write(cell_host_removal.from_cell, host, AGENT_BINARY, parsed_args.down_after)
             self.deployment.api_database.write(api_host_removal.from_api, host)
 
-        self.each(parsed_args.hosts, delete)
+        self.do_each(parsed_args.hosts, delete)
 
 
 class HostsReport(NamedTuple):
@@ -248,73 +253,73 @@ class HostList(AdminLister):
         mapped: dict[str, set[str]] = defaultdict(set)
         for mapping in self.deployment.api_database.read(host_mappings.list_all):
             mapped[mapping.cell_uuid].add(mapping.host)
-        names = {cell.uuid: cell.name for cell in self.deployment.registry.cells()}
+        names = {cell.uuid: cell.name for cell in self.deployment.cell_registry.list_cells()}
         rows: list[Row] = []
         up: list[tuple[str, str]] = []
-        for answer in fan_out(self._cells(parsed_args.cell), _report):
-            mine = mapped[answer.cell.uuid]
+        for answer in fan_out(self._list_cells(parsed_args.cell), _read_report):
+            mapped_hosts = mapped[answer.cell.uuid]
             if isinstance(answer, Unanswered):
-                self.warn(f"{answer.reason}; its {len(mine)} hosts are unknown")
-                rows += (_unknown(host, answer.cell.name) for host in sorted(mine))
+                self.warn_user(f"{answer.reason}; its {len(mapped_hosts)} hosts are unknown")
+                rows += (_unknown_row(host, answer.cell.name) for host in sorted(mapped_hosts))
             else:
-                rows += _hosts(answer, mine, parsed_args.down_after)
+                rows += _host_rows(answer, mapped_hosts, parsed_args.down_after)
                 agents = answer.value.agents
                 for agent in agents:
                     if agent.two_machines:
-                        self.warn(f"Cell {answer.cell.name}: {agent.two_machines}")
+                        self.warn_user(f"Cell {answer.cell.name}: {agent.two_machines}")
                 up += ((a.service.host, answer.cell.name) for a in agents if liveness.is_up(a, parsed_args.down_after))
         twins = in_two_cells(up)
         for host, cells in twins.items():
-            self.warn(TWIN.format(host=host, cells=" and ".join(cells)))
+            self.warn_user(TWIN.format(host=host, cells=" and ".join(cells)))
         homes = {host: names.get(uuid, uuid) for uuid, hosts in mapped.items() for host in hosts}
         for host, cell in up:
             if host not in twins and homes.get(host, cell) != cell:
-                self.warn(ASTRAY.format(host=host, cell=cell, home=homes[host]))
+                self.warn_user(ASTRAY.format(host=host, cell=cell, home=homes[host]))
         columns = ("Host", "Cell", "Mapped", "State", "Status", "Last Seen", "vCPUs", "vCPUs Used")
         return (*columns, "RAM", "RAM Used", "Disk", "Disk Used", "Servers", "Waiting Builds", "Resources", "Waiting Size"), rows
 
-    def _cells(self, wanted: str | None) -> Sequence[Cell]:
+    def _list_cells(self, cell_name: str | None) -> Sequence[Cell]:
         from cells import administration
 
-        registry = self.deployment.registry
-        if wanted is not None:
-            return [registry.get(administration.find_cell(self.deployment.api_database, wanted).uuid)]
-        for reason in registry.broken().values():
-            self.warn(f"{reason}; its hosts are left out")
-        return registry.cells()
+        registry = self.deployment.cell_registry
+        if cell_name is not None:
+            return [registry.get(administration.find_cell(self.deployment.api_database, cell_name).uuid)]
+        for reason in registry.reasons_by_uuid().values():
+            self.warn_user(f"{reason}; its hosts are left out")
+        return registry.list_cells()
 
 
-def _report(tx: CellTransaction) -> HostsReport:
+def _read_report(tx: CellTransaction) -> HostsReport:
     return HostsReport(services.list_seen(tx, AGENT_BINARY), compute_nodes.list_all(tx), host_terms.list_waiting(tx))
 
 
-def _hosts(answer: Answered[HostsReport], mapped: set[str], down_after: int) -> Iterable[Row]:
+def _host_rows(answer: Answered[HostsReport], mapped: set[str], down_after: int) -> Iterable[Row]:
     nodes: dict[str, list[ComputeNode]] = defaultdict(list)
     for node in answer.value.nodes:
         nodes[node.host].append(node)
     waiting: dict[str, list[str]] = defaultdict(list)
     for size in answer.value.waiting:
-        waiting[size.host].append(size.text)
+        waiting[size.host].append(size.describe_sizes)
     agents = {agent.service.host: agent for agent in answer.value.agents}
     for host in sorted({*mapped, *agents, *nodes}):
         yield (
             host,
             answer.cell.name,
             "yes" if host in mapped else "no",
-            *_liveness(agents.get(host), down_after),
-            *_capacity(nodes[host]),
+            *_liveness_row(agents.get(host), down_after),
+            *_capacity_row(nodes[host]),
             "; ".join(waiting[host]),
         )
 
 
-def _liveness(agent: SeenService | None, down_after: int) -> Row:
+def _liveness_row(agent: SeenService | None, down_after: int) -> Row:
     """State, status and when it was last seen."""
     if agent is None:
         return "unknown", None, None
-    return liveness.state(agent, down_after), liveness.status(agent), liveness.moment(agent.service.last_seen)
+    return liveness.agent_state(agent, down_after), liveness.agent_status(agent), liveness.format_moment(agent.service.last_seen)
 
 
-def _capacity(nodes: Sequence[ComputeNode]) -> Row:
+def _capacity_row(nodes: Sequence[ComputeNode]) -> Row:
     """Offered and used by all nodes of a host, as its agent counts."""
     if not nodes:
         return (None,) * 9
@@ -327,11 +332,11 @@ def _capacity(nodes: Sequence[ComputeNode]) -> Row:
         sum(node.disk_gb_used for node in nodes),
         sum(node.running_vms for node in nodes),
         max(node.queued_builds for node in nodes),  # each node tells those of the whole agent
-        _resources(nodes),
+        _resources_text(nodes),
     )
 
 
-def _resources(nodes: Sequence[ComputeNode]) -> str:
+def _resources_text(nodes: Sequence[ComputeNode]) -> str:
     offered, used = Counter[str](), Counter[str]()
     for node in nodes:
         offered.update(node.resources)
@@ -339,5 +344,5 @@ def _resources(nodes: Sequence[ComputeNode]) -> str:
     return ", ".join(f"{name} {used[name]}/{offered[name]}" for name in sorted({*offered, *used}))
 
 
-def _unknown(host: str, cell: str) -> Row:
+def _unknown_row(host: str, cell: str) -> Row:
     return (host, cell, "yes", "unknown", *(None,) * 12)

@@ -6,7 +6,7 @@ import argparse
 
 from cells import host_service
 from cells.cell import Cell
-from cells.emptying import HostCondition, MoveOrder, conditions, destination
+from cells.emptying import HostCondition, MoveOrder, conditions_by_host, destination_cell
 from cells.host_service import HostChange
 from cli.fleet.empty import COLUMNS, EmptyingCommand
 from cli.servers.move import user_name
@@ -26,18 +26,18 @@ class _OfOneHost(EmptyingCommand):
         self.add_moving(parser)
         self.add_destination(parser)
 
-    def condition(self, cell: Cell, parsed_args: argparse.Namespace) -> HostCondition:
+    def read_condition(self, cell: Cell, parsed_args: argparse.Namespace) -> HostCondition:
         """Raises NotFound for a host that has never reported."""
-        found = conditions(cell.read(services.list_seen, AGENT_BINARY), parsed_args.down_after).get(parsed_args.host)
-        if found is None:
+        condition = conditions_by_host(cell.read(services.list_seen, AGENT_BINARY), parsed_args.down_after).get(parsed_args.host)
+        if condition is None:
             raise errors.NotFound(f"Host {parsed_args.host!r} has never reported in cell '{cell.name}': see 'host list'")
-        return found
+        return condition
 
-    def tell(self, cell: Cell, host: str, asked: HostChange) -> None:
+    def change_host(self, cell: Cell, host: str, change: HostChange) -> None:
         """Tell the cell something about the host, and the schedulers with it."""
-        host_service.change(cell, Ledger(self.deployment.api_database, "host"), host, asked)
+        host_service.change_agent(cell, Ledger(self.deployment.api_database, "host"), host, change)
 
-    def order(
+    def build_order(
         self,
         cell: Cell,
         condition: HostCondition,
@@ -52,7 +52,7 @@ class _OfOneHost(EmptyingCommand):
         if parsed_args.to == parsed_args.host:
             raise errors.Invalid(f"--to: {parsed_args.to!r} is the host to be emptied")
         if parsed_args.to is not None:
-            to_cell = destination(self.deployment.registry, parsed_args.to, cell, cross_cell=parsed_args.cross_cell)
+            to_cell = destination_cell(self.deployment.cell_registry, parsed_args.to, cell, cross_cell=parsed_args.cross_cell)
         return MoveOrder(
             kinds={condition: kind},
             user_id=user_name(),
@@ -80,15 +80,15 @@ class HostEvacuate(_OfOneHost):
         parser.add_argument("--dead", action="store_true", help="call the host dead first, as 'host set --down' does")
 
     def take_action(self, parsed_args: argparse.Namespace) -> Table:
-        host, cell = parsed_args.host, self.deployment.registry.of_host(parsed_args.host)
-        order = self.order(cell, HostCondition.DEAD, OperationKind.EVACUATE, parsed_args)
+        host, cell = parsed_args.host, self.deployment.cell_registry.of_host(parsed_args.host)
+        order = self.build_order(cell, HostCondition.DEAD, OperationKind.EVACUATE, parsed_args)
         if parsed_args.dead:
-            self.tell(cell, host, HostChange(forced_down=True))
-        condition = self.condition(cell, parsed_args)
+            self.change_host(cell, host, HostChange(forced_down=True))
+        condition = self.read_condition(cell, parsed_args)
         if condition is not HostCondition.DEAD:
             so = "up" if condition is HostCondition.UP else "silent, as all hosts of its cell are"
             raise errors.Conflict(f"Host {host!r} is {so}: make sure that its guests do not run any more, then give --dead")
-        return COLUMNS, self.empty(f"Host '{host}'", cell, [host], order, parsed_args)
+        return COLUMNS, self.empty_hosts(f"Host '{host}'", cell, [host], order, parsed_args)
 
 
 class HostDrain(_OfOneHost):
@@ -107,14 +107,14 @@ class HostDrain(_OfOneHost):
         parser.add_argument("--confirm", action="store_true", help="confirm resizes that wait for their users")
 
     def take_action(self, parsed_args: argparse.Namespace) -> Table:
-        host, cell = parsed_args.host, self.deployment.registry.of_host(parsed_args.host)
+        host, cell = parsed_args.host, self.deployment.cell_registry.of_host(parsed_args.host)
         wishes = {"live": parsed_args.live, "confirm": parsed_args.confirm}
-        order = self.order(cell, HostCondition.UP, OperationKind.MIGRATE, parsed_args, **wishes)
-        condition = self.condition(cell, parsed_args)
+        order = self.build_order(cell, HostCondition.UP, OperationKind.MIGRATE, parsed_args, **wishes)
+        condition = self.read_condition(cell, parsed_args)
         if condition is HostCondition.DEAD:
             raise errors.Conflict(f"Host {host!r} is dead, and cannot send its servers: use 'host evacuate'")
         if condition is HostCondition.SILENT:
             raise errors.Conflict(f"Host {host!r} is silent, as all hosts of its cell are: see 'cell check'")
         if not cell.read(services.get, host, AGENT_BINARY).disabled:
-            self.tell(cell, host, HostChange(disabled=True, reason="draining"))
-        return COLUMNS, self.empty(f"Host '{host}'", cell, [host], order, parsed_args)
+            self.change_host(cell, host, HostChange(disabled=True, reason="draining"))
+        return COLUMNS, self.empty_hosts(f"Host '{host}'", cell, [host], order, parsed_args)

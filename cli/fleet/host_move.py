@@ -40,15 +40,15 @@ class HostMove(Admin):
         new = administration.find_cell(database, parsed_args.to)
         if new.is_cell0:
             raise errors.Invalid("cell0 has no hosts: name another cell with --to.")
-        old = self.deployment.registry.of_host(host)
+        old = self.deployment.cell_registry.of_host(host)
         if old.uuid == new.uuid:
-            if not self.quiet:
-                self.warn(f"Host '{host}' is in cell '{new.name}' already")
+            if not self.is_quiet:
+                self.warn_user(f"Host '{host}' is in cell '{new.name}' already")
             return
         old.write(host_removal.from_cell, host, AGENT_BINARY, parsed_args.down_after)
         database.write(to_cell, host, old.uuid, new.uuid)
         if late := old.read(host_removal.heading_for, host):
             self.status = 1
-            self.warn(
+            self.warn_user(
                 f"Cell '{old.name}' has builds that may still go to host '{host}', where they end in ERROR: {', '.join(late)}"
             )

@@ -36,10 +36,10 @@ class Lines(FormattableColumn[list[Any]]):
     """Several things: a line each for people, a list for programs."""
 
     def human_readable(self) -> str:
-        return "\n".join(_line(one) for one in self._value)
+        return "\n".join(_value_line(one) for one in self._value)
 
 
-def _line(one: Any) -> str:
+def _value_line(one: Any) -> str:
     return ", ".join(f"{key} {value}" for key, value in one.items()) if isinstance(one, dict) else str(one)
 
 
@@ -76,51 +76,53 @@ class HostShow(AdminShow):
         parser.add_argument("--down-after", metavar="SECONDS", type=partial(at_least, 1), default=liveness.DOWN_AFTER_S, help=text)
 
     def take_action(self, parsed_args: argparse.Namespace) -> tuple[Sequence[str], Sequence[Any]]:
-        host, registry = parsed_args.host, self.deployment.registry
-        level = self.deployment.api_database.read(_level, host)
-        answers = fan_out(registry.cells(), _report, host)
+        host, registry = parsed_args.host, self.deployment.cell_registry
+        level = self.deployment.api_database.read(_read_record, host)
+        answers = fan_out(registry.list_cells(), _read_report, host)
         reports = {answer.cell.uuid: answer.value for answer in answers if isinstance(answer, Answered)}
         silent = [answer for answer in answers if isinstance(answer, Unanswered)]
-        heard = [cell for cell in registry.cells() if cell.uuid in reports and reports[cell.uuid].agent is not None]
-        if level.home is None and not heard:
-            raise errors.NotFound(_unknown(host, [answer.cell.name for answer in silent]))
+        reporting = [cell for cell in registry.list_cells() if cell.uuid in reports and reports[cell.uuid].agent is not None]
+        if level.home is None and not reporting:
+            raise errors.NotFound(_unknown_text(host, [answer.cell.name for answer in silent]))
         for answer in silent:
-            self.warn(f"{answer.reason}; its records of the host are not shown")
-        own = level.home or (heard[0].uuid if len(heard) == 1 else None)
-        report = reports.get(own or "")
-        problems = list(_problems(host, level, report, heard, _up(reports, parsed_args.down_after)))
-        shown = _mapped(level, {cell.uuid: cell.name for cell in registry.cells()}, host)
-        shown |= _alive(report.agent if report else None, parsed_args.down_after, asked=own is None or own in reports)
-        shown |= _room(level, report.nodes if report else [])
+            self.warn_user(f"{answer.reason}; its records of the host are not shown")
+        cell_uuid = level.home or (reporting[0].uuid if len(reporting) == 1 else None)
+        report = reports.get(cell_uuid or "")
+        problems = list(_list_problems(host, level, report, reporting, _live_cells(reports, parsed_args.down_after)))
+        shown = _mapping_fields(level, {cell.uuid: cell.name for cell in registry.list_cells()}, host)
+        shown |= _liveness_fields(
+            report.agent if report else None, parsed_args.down_after, was_asked=cell_uuid is None or cell_uuid in reports
+        )
+        shown |= _room_fields(level, report.nodes if report else [])
         shown["Servers"] = Lines([{"id": s.uuid, "state": s.state, "name": s.name} for s in level.servers])
         return (*shown, "Problems"), (*shown.values(), Lines(problems))
 
 
-def _unknown(host: str, silent: Sequence[str]) -> str:
-    where = f" in the cells that answer ({', '.join(silent)} did not)" if silent else ""
-    return f"There is no host {host!r}{where}: see 'superconductor host list'. A new one appears when its agent reports."
+def _unknown_text(host: str, silent: Sequence[str]) -> str:
+    cells_note = f" in the cells that answer ({', '.join(silent)} did not)" if silent else ""
+    return f"There is no host {host!r}{cells_note}: see 'superconductor host list'. A new one appears when its agent reports."
 
 
-def _level(tx: ApiTransaction, host: str) -> HostRecord:
-    home = hosts.hosts(tx, [host]).get(host)
+def _read_record(tx: ApiTransaction, host: str) -> HostRecord:
+    home = hosts.mappings_by_host(tx, [host]).get(host)
     return HostRecord(
         home=home.cell_uuid if home else None,
         aggregates=[one for one in aggregates.list_all(tx) if host in one.hosts],
-        claims=[row for _, row in sorted(hosts.offered(tx, [host]).items())],
+        claims=[row for _, row in sorted(hosts.offers_by_node(tx, [host]).items())],
         servers=mappings.list_(tx, ServerQuery(host=host, limit=INSTANCES_LIMIT)),
     )
 
 
-def _report(tx: CellTransaction, host: str) -> HostReport:
+def _read_report(tx: CellTransaction, host: str) -> HostReport:
     agent = next(iter(services.list_seen(tx, AGENT_BINARY, host)), None)
-    return HostReport(agent, cell_rows.nodes(tx, [host]), host_terms.list_waiting(tx, host))
+    return HostReport(agent, cell_rows.list_nodes(tx, [host]), host_terms.list_waiting(tx, host))
 
 
-def _up(reports: dict[str, HostReport], down_after: float) -> set[str]:
+def _live_cells(reports: dict[str, HostReport], down_after: float) -> set[str]:
     return {uuid for uuid, report in reports.items() if report.agent is not None and liveness.is_up(report.agent, down_after)}
 
 
-def _mapped(level: HostRecord, names: dict[str, str], host: str) -> dict[str, Any]:
+def _mapping_fields(level: HostRecord, names: dict[str, str], host: str) -> dict[str, Any]:
     zone = next((one.availability_zone for one in level.aggregates if one.availability_zone), None)
     return {
         "Host": host,
@@ -130,25 +132,25 @@ def _mapped(level: HostRecord, names: dict[str, str], host: str) -> dict[str, An
     }
 
 
-def _alive(agent: SeenService | None, down_after: float, *, asked: bool) -> dict[str, Any]:
+def _liveness_fields(agent: SeenService | None, down_after: float, *, was_asked: bool) -> dict[str, Any]:
     service = agent.service if agent else None
     return {
-        "State": liveness.state(agent, down_after) if agent else "never heard of" if asked else "unknown",
-        "Status": liveness.status(agent) if agent else None,
+        "State": liveness.agent_state(agent, down_after) if agent else "never heard of" if was_asked else "unknown",
+        "Status": liveness.agent_status(agent) if agent else None,
         "Reason": service.disabled_reason if service else None,
         "Forced Down": None if service is None else "yes" if service.forced_down else "no",
-        "Last Seen": liveness.moment(service.last_seen) if service else None,
-        "Started At": liveness.moment(service.started_at) if service else None,
+        "Last Seen": liveness.format_moment(service.last_seen) if service else None,
+        "Started At": liveness.format_moment(service.started_at) if service else None,
         "Release": service.release if service else None,
         "Machine": service.machine_name if service else None,
     }
 
 
-def _room(level: HostRecord, nodes: Iterable[ComputeNode]) -> dict[str, Any]:
-    return {"Nodes": Lines([_node(node) for node in nodes]), "Claims": Lines([_claimed(row) for row in level.claims])}
+def _room_fields(level: HostRecord, nodes: Iterable[ComputeNode]) -> dict[str, Any]:
+    return {"Nodes": Lines([_node_fields(node) for node in nodes]), "Claims": Lines([_claim_fields(row) for row in level.claims])}
 
 
-def _node(node: ComputeNode) -> dict[str, Any]:
+def _node_fields(node: ComputeNode) -> dict[str, Any]:
     return {
         "node": node.node,
         "vcpus": f"{node.vcpus_used}/{node.vcpus} x {node.cpu_allocation_ratio:g}",
@@ -160,7 +162,7 @@ def _node(node: ComputeNode) -> dict[str, Any]:
     } | {name: f"{node.resources_used.get(name, 0)}/{amount}" for name, amount in sorted(node.resources.items())}
 
 
-def _claimed(row: Inventory) -> dict[str, Any]:
+def _claim_fields(row: Inventory) -> dict[str, Any]:
     return {
         "node": row.node,
         "servers": row.instances,
@@ -170,8 +172,10 @@ def _claimed(row: Inventory) -> dict[str, Any]:
     } | {name: f"{row.used_resources.get(name, 0)}/{amount}" for name, amount in sorted(row.cap_resources.items())}
 
 
-def _problems(host: str, level: HostRecord, report: HostReport | None, heard: Sequence[Cell], up: set[str]) -> Iterable[str]:
-    names = [cell.name for cell in heard if cell.uuid in up]
+def _list_problems(
+    host: str, level: HostRecord, report: HostReport | None, reporting: Sequence[Cell], up: set[str]
+) -> Iterable[str]:
+    names = [cell.name for cell in reporting if cell.uuid in up]
     if len(names) > 1:
         yield TWIN.format(host=host, cells=" and ".join(names))
     elif level.home is None:
@@ -183,6 +187,6 @@ def _problems(host: str, level: HostRecord, report: HostReport | None, heard: Se
     if report is not None and report.agent is not None and report.agent.two_machines:
         yield report.agent.two_machines
     for size in report.waiting if report is not None else ():
-        yield f"node {size.node} reports {size.text}: if the machine has that, run 'superconductor host accept {host}'"
+        yield f"node {size.node} reports {size.describe_sizes}: if the machine has that, run 'superconductor host accept {host}'"
     if report is not None and any(node.failed_builds >= 0.5 for node in report.nodes):
         yield "builds have failed there lately, for reasons of the host: see 'failed_builds' and its agent's log"

@@ -37,12 +37,14 @@ class HostUser(Admin):
 
     def take_action(self, parsed_args: argparse.Namespace) -> None:
         cell = find_cell(self.deployment.api_database, parsed_args.cell)
-        bus = template.expand(cell, self.deployment.registry_settings.local).transport_url
+        bus = template.expand_mapping(cell, self.deployment.registry_settings.local).transport_url
         if not agent_files.has_users(bus):
             raise errors.Invalid(f"Cell '{cell.name}' is on no broker: its hosts need no users")
         like = _read(parsed_args.like) if parsed_args.like else None
         logins = [agent_files.new_login(bus, host, parsed_args.prefix) for host in dict.fromkeys(parsed_args.hosts)]
-        files = [(parsed_args.folder / f"{each.host}.users.json", parsed_args.folder / f"{each.host}.conf") for each in logins]
+        files = [
+            (parsed_args.folder / f"{planned.host}.users.json", parsed_args.folder / f"{planned.host}.conf") for planned in logins
+        ]
         there = [str(file) for pair in files for file in pair if file.exists()]
         if there and not parsed_args.force:
             raise errors.Conflict(f"{', '.join(there)} exists already: give another --folder, or --force to overwrite it")
@@ -52,15 +54,17 @@ class HostUser(Admin):
                 agent_files.write_private(conf, agent_files.agent_text(login, like))
             except OSError as error:
                 raise errors.Invalid(f"{users.parent}: its files cannot be written: {error.strerror}") from None
-        if self.quiet:
+        if self.is_quiet:
             return
         for login, (users, conf) in zip(logins, files, strict=True):
-            told = f"Broker user {login.user} of host {login.host}: make it on the broker, then start or restart the agent:"
+            instruction = (
+                f"Broker user {login.user_name} of host {login.host}: make it on the broker, then start or restart the agent:"
+            )
             steps = (
                 f"rabbitmqctl import_definitions < {shlex.quote(str(users))}",
                 f"superconductor-compute --config-file {shlex.quote(str(conf))}",
             )
-            print(told, *(f"    {step}" for step in steps), sep="\n", file=self.app.stdout)
+            print(instruction, *(f"    {step}" for step in steps), sep="\n", file=self.app.stdout)
 
 
 def _read(file: Path) -> str:

@@ -9,7 +9,18 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cli.shared.base import ActionShow, Admin, AdminLister, AdminShow, Row, Table, add_properties, at_least, name, shown
+from cli.shared.base import (
+    ActionShow,
+    Admin,
+    AdminLister,
+    AdminShow,
+    Row,
+    Table,
+    add_properties,
+    at_least,
+    checked_name,
+    format_properties,
+)
 from cli.shared.deployment import CONFIG_VARIABLE, STATE_VARIABLE, Deployment
 from objects import errors
 
@@ -27,8 +38,8 @@ class ImageAdd(ActionShow):
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         least = partial(at_least, 0)
         parser.add_argument("file", metavar="FILE", type=Path)
-        parser.add_argument("--name", metavar="NAME", type=name, required=True)
-        parser.add_argument("--id", metavar="UUID", type=_uuid, help="its id (default: a new UUID)")
+        parser.add_argument("--name", metavar="NAME", type=checked_name, required=True)
+        parser.add_argument("--id", metavar="UUID", type=_parse_uuid, help="its id (default: a new UUID)")
         parser.add_argument(
             "--disk-format", choices=("raw", "qcow2"), help="refuse it if it has another one (default: as it looks)"
         )
@@ -37,8 +48,8 @@ class ImageAdd(ActionShow):
         add_properties(parser, "property of the image")
 
     def take_action(self, parsed_args: argparse.Namespace) -> tuple[tuple[str, ...], Row]:
-        store = _store(self.deployment)
-        added = store.add(
+        store = _open_store(self.deployment)
+        added = store.add_image(
             parsed_args.file,
             name=parsed_args.name,
             image_id=parsed_args.id or str(uuid.uuid4()),
@@ -48,10 +59,12 @@ class ImageAdd(ActionShow):
             properties=dict(parsed_args.properties),
         )
         if _has_database(self.deployment):
-            _record(self.deployment, added)
-        elif self.deployment.state is None:  # the start of a standalone records it
-            self.warn(f"No API database is named, so nobody sees image {added.id} in lists: run 'superconductor image record'.")
-        return _shown(added)
+            _write_hash(self.deployment, added)
+        elif self.deployment.state_folder is None:  # the start of a standalone records it
+            self.warn_user(
+                f"No API database is named, so nobody sees image {added.id} in lists: run 'superconductor image record'."
+            )
+        return _show_image(added)
 
 
 class ImageList(AdminLister):
@@ -61,9 +74,9 @@ class ImageList(AdminLister):
     """
 
     def take_action(self, parsed_args: argparse.Namespace) -> Table:
-        found = _store(self.deployment).list_images()
+        listed = _open_store(self.deployment).list_images()
         return ("ID", "Name", "Format", "Size", "Virtual Size", "Min Disk", "Min RAM", "Created"), [
-            (i.id, i.name, i.disk_format, i.size, i.virtual_size, i.min_disk, i.min_ram, i.created_at) for i in found
+            (i.id, i.name, i.disk_format, i.size, i.virtual_size, i.min_disk, i.min_ram, i.created_at) for i in listed
         ]
 
 
@@ -77,7 +90,7 @@ class ImageShow(AdminShow):
         parser.add_argument("image", metavar="IMAGE", help="id or name")
 
     def take_action(self, parsed_args: argparse.Namespace) -> tuple[tuple[str, ...], Row]:
-        return _shown(_find(_store(self.deployment), parsed_args.image))
+        return _show_image(_find_image(_open_store(self.deployment), parsed_args.image))
 
 
 class ImageDelete(Admin):
@@ -90,20 +103,20 @@ class ImageDelete(Admin):
         parser.add_argument("images", metavar="IMAGE", nargs="+", help="id or name")
 
     def take_action(self, parsed_args: argparse.Namespace) -> None:
-        store = _store(self.deployment)
-        self.each(parsed_args.images, lambda reference: self._delete(store, reference))
+        store = _open_store(self.deployment)
+        self.do_each(parsed_args.images, lambda reference: self._delete(store, reference))
 
     def _delete(self, store: FolderStore, reference: str) -> None:
         try:
             image_id = str(uuid.UUID(reference))
             store.delete(image_id)  # without its record, which may be unreadable
         except (ValueError, errors.NotFound):
-            image_id = _find(store, reference).id
+            image_id = _find_image(store, reference).id
             store.delete(image_id)
         if _has_database(self.deployment):
             from db.api.servers import server_images
 
-            self.deployment.api_database.write(server_images.forget, [image_id])
+            self.deployment.api_database.write(server_images.forget_images, [image_id])
 
 
 class ImageRecordHashes(AdminLister):
@@ -120,29 +133,29 @@ class ImageRecordHashes(AdminLister):
     def take_action(self, parsed_args: argparse.Namespace) -> Table:
         from conductor.image_rows import missing_images
 
-        store = _store(self.deployment)
+        store = _open_store(self.deployment)
         recorded: list[ImageRecord] = []
-        named = {_find(store, each).id for each in parsed_args.images}
+        named = {_find_image(store, item).id for item in parsed_args.images}
         missing = missing_images(self.deployment.api_database, store)
-        due = [each for each in missing if not named or each[0].id in named]
-        self.each(due, lambda image: recorded.append(self._record(store, *image)))
-        return ("ID", "Name", "Size", "SHA-512"), [(each.id, each.name, each.size, each.hash_value) for each in recorded]
+        due = [item for item in missing if not named or item[0].id in named]
+        self.do_each(due, lambda image: recorded.append(self._record_hash(store, *image)))
+        return ("ID", "Name", "Size", "SHA-512"), [(item.id, item.name, item.size, item.hash_value) for item in recorded]
 
-    def _record(self, store: FolderStore, image: ImageRecord, project_id: str) -> ImageRecord:
+    def _record_hash(self, store: FolderStore, image: ImageRecord, project_id: str) -> ImageRecord:
         digest = hashlib.sha512()
-        for chunk in store.chunks(image.id):
+        for chunk in store.read_content(image.id):
             digest.update(chunk)
         if digest.hexdigest() != image.hash_value:
             raise errors.Conflict(f"The content of image {image.id} does not fit its record: delete it, and add it again.")
-        _record(self.deployment, image, project_id)
+        _write_hash(self.deployment, image, project_id)
         return image
 
 
-def _store(deployment: Deployment) -> FolderStore:
+def _open_store(deployment: Deployment) -> FolderStore:
     """Raises Misconfigured if there is none."""
-    if deployment.state is not None and not deployment.state.is_dir():
-        raise errors.Misconfigured(f"{deployment.state}: there is no such folder; 'superconductor standalone' makes one")
-    store = deployment.images
+    if deployment.state_folder is not None and not deployment.state_folder.is_dir():
+        raise errors.Misconfigured(f"{deployment.state_folder}: there is no such folder; 'superconductor standalone' makes one")
+    store = deployment.image_store
     if store is None:
         raise errors.Misconfigured(
             "No image store is named: give --state DIR, or a --config-file with 'folder' in [images]"
@@ -151,40 +164,40 @@ def _store(deployment: Deployment) -> FolderStore:
     return store
 
 
-def _find(store: FolderStore, reference: str) -> ImageRecord:
+def _find_image(store: FolderStore, reference: str) -> ImageRecord:
     images = store.list_images()
-    found = [image for image in images if image.id == reference] or [image for image in images if image.name == reference]
-    if not found:
+    matching = [image for image in images if image.id == reference] or [image for image in images if image.name == reference]
+    if not matching:
         raise errors.NotFound(f"No image has the id or name {reference!r}; see 'superconductor image list'.")
-    if len(found) > 1:
-        raise errors.Conflict(f"Several images are named {reference!r}: give an id, {' or '.join(image.id for image in found)}.")
-    return found[0]
+    if len(matching) > 1:
+        raise errors.Conflict(f"Several images are named {reference!r}: give an id, {' or '.join(image.id for image in matching)}.")
+    return matching[0]
 
 
 def _has_database(deployment: Deployment) -> bool:
     """Whether there is an API database: images may be added before there is one."""
-    if deployment.state is not None:
-        return (deployment.state / "api.db").exists()
+    if deployment.state_folder is not None:
+        return (deployment.state_folder / "api.db").exists()
     try:
         return bool(deployment.api_url)
     except errors.Misconfigured:
         return False
 
 
-def _record(deployment: Deployment, image: ImageRecord, project_id: str = "") -> None:
+def _write_hash(deployment: Deployment, image: ImageRecord, project_id: str = "") -> None:
     from db.api.servers import images
 
-    deployment.api_database.write(images.record_hash, image.stored(project_id))
+    deployment.api_database.write(images.record_hash, image.to_stored(project_id))
 
 
-def _uuid(text: str) -> str:
+def _parse_uuid(text: str) -> str:
     try:
         return str(uuid.UUID(text))
     except ValueError:
         raise argparse.ArgumentTypeError(f"{text!r} is not a UUID") from None
 
 
-def _shown(image: ImageRecord) -> tuple[tuple[str, ...], Row]:
+def _show_image(image: ImageRecord) -> tuple[tuple[str, ...], Row]:
     names = ("id", "name", "format", "size", "virtual_size", image.hash_algo, "min_disk", "min_ram", "properties", "created_at")
     return names, (
         image.id,
@@ -195,6 +208,6 @@ def _shown(image: ImageRecord) -> tuple[tuple[str, ...], Row]:
         image.hash_value,
         image.min_disk,
         image.min_ram,
-        shown(image.properties),
+        format_properties(image.properties),
         image.created_at,
     )

@@ -43,16 +43,16 @@ class InstanceMap(ActionShow):
         parser.add_argument("--max-count", metavar="N", type=partial(at_least, 1), help="map at most this many (default: all)")
 
     def take_action(self, parsed_args: argparse.Namespace) -> tuple[Sequence[str], Sequence[Any]]:
-        registry, database = self.deployment.registry, self.deployment.api_database
+        registry, database = self.deployment.cell_registry, self.deployment.api_database
         try:
             cell = registry.get(administration.find_cell(database, parsed_args.cell).uuid)
             done = map_instances(registry, Ledger(database, "instance map"), cell, parsed_args.max_count)
         except errors.SuperconductorError as error:
             self.status = EXIT_STUCK
-            self.warn(str(error))
+            self.warn_user(str(error))
             return ("Mapped", "More"), (None, None)
         for refused in done.refused:
-            self.warn(f"{refused}: delete the copy that is wrong, then run this again")
+            self.warn_user(f"{refused}: delete the copy that is wrong, then run this again")
         self.status = EXIT_MORE if done.more else EXIT_STUCK if done.refused else 0
         return ("Mapped", "More"), (done.mapped, "yes" if done.more else "no")
 
@@ -74,25 +74,25 @@ class InstanceVerify(ActionShow):
         database = self.deployment.api_database
         server = database.read(mappings.get, parsed_args.uuid)
         uuid = parsed_args.uuid if server is None else server.body_uuid  # a server that was moved is another body now
-        record = database.read(servers.records, [uuid])[1].get(uuid)
+        record = database.read(servers.read_records, [uuid])[1].get(uuid)
         if record is None:
-            return self._say(UNMAPPED, "has no mapping", uuid)
+            return self._verdict_row(UNMAPPED, "has no mapping", uuid)
         if record.cell_uuid is None:
-            return self._say(NO_CELL, f"is mapped to no cell: {_without_cell(record)}", uuid)
+            return self._verdict_row(NO_CELL, f"is mapped to no cell: {_without_cell(record)}", uuid)
         try:
-            cell = self.deployment.registry.get(record.cell_uuid)
-            row = cell.read(cell_rows.rows, [uuid]).rows.get(uuid)
+            cell = self.deployment.cell_registry.get(record.cell_uuid)
+            row = cell.read(cell_rows.read_rows, [uuid]).rows.get(uuid)
         except (errors.CellUnavailable, errors.NotFound) as error:
-            return self._say(UNKNOWN, f"cannot be checked: {error}", uuid)
+            return self._verdict_row(UNKNOWN, f"cannot be checked: {error}", uuid)
         if row is None:
-            return self._say(NO_ROW, f"is mapped to cell '{cell.name}', which has no row of it", uuid, cell)
+            return self._verdict_row(NO_ROW, f"is mapped to cell '{cell.name}', which has no row of it", uuid, cell)
         if record.deleted:
-            return self._say(DELETED, f"is deleted, and still mapped to cell '{cell.name}'", uuid, cell, row)
-        if wrong := _disagreements(record, row):
-            return self._say(DISAGREES, "; ".join(wrong), uuid, cell, row)
-        return self._say(FINE, f"is in cell '{cell.name}'", uuid, cell, row)
+            return self._verdict_row(DELETED, f"is deleted, and still mapped to cell '{cell.name}'", uuid, cell, row)
+        if wrong := _list_disagreements(record, row):
+            return self._verdict_row(DISAGREES, "; ".join(wrong), uuid, cell, row)
+        return self._verdict_row(FINE, f"is in cell '{cell.name}'", uuid, cell, row)
 
-    def _say(
+    def _verdict_row(
         self, status: int, verdict: str, uuid: str, cell: Cell | None = None, row: InstanceRow | None = None
     ) -> tuple[Sequence[str], Sequence[Any]]:
         self.status = status
@@ -108,7 +108,7 @@ def _without_cell(record: Record) -> str:
     return "being built" if record.requested else "not queued"
 
 
-def _disagreements(record: Record, row: InstanceRow) -> list[str]:
+def _list_disagreements(record: Record, row: InstanceRow) -> list[str]:
     """What should agree where nothing is on its way. What changes at this moment may be told: then look again."""
     if row.state is State.DELETED:
         return ["is deleted in its cell, and not at the API level"]

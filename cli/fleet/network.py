@@ -7,7 +7,7 @@ import uuid
 from collections.abc import Sequence
 from functools import partial
 
-from cli.shared.base import ActionShow, Admin, AdminLister, AdminShow, Row, Table, at_least, name
+from cli.shared.base import ActionShow, Admin, AdminLister, AdminShow, Row, Table, at_least, checked_name
 from db.api.servers import networks
 from db.sql.connection import ApiTransaction
 from objects import errors
@@ -26,14 +26,14 @@ class NetworkCreate(ActionShow):
     """
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-        parser.add_argument("name", metavar="NAME", type=name)
-        what = "the name under which hosts know what its interfaces are attached to"
-        parser.add_argument("--physical-network", metavar="NAME", type=name, required=True, help=what)
+        parser.add_argument("name", metavar="NAME", type=checked_name)
+        help_text = "the name under which hosts know what its interfaces are attached to"
+        parser.add_argument("--physical-network", metavar="NAME", type=checked_name, required=True, help=help_text)
         parser.add_argument(
             "--mtu", metavar="BYTES", type=partial(at_least, LEAST_MTU), help="of its interfaces (default: the host's)"
         )
         projects = "a project that may use it; may be repeated (default: all)"
-        parser.add_argument("--project", metavar="ID", type=name, action="append", default=[], help=projects)
+        parser.add_argument("--project", metavar="ID", type=checked_name, action="append", default=[], help=projects)
 
     def take_action(self, parsed_args: argparse.Namespace) -> Shown:
         network = Network(
@@ -44,7 +44,7 @@ class NetworkCreate(ActionShow):
             project_ids=tuple(dict.fromkeys(parsed_args.project)),
         )
         self.deployment.api_database.write(networks.create, network)
-        return _shown(network)
+        return _show_network(network)
 
 
 class NetworkList(AdminLister):
@@ -70,7 +70,7 @@ class NetworkShow(AdminShow):
         parser.add_argument("network", metavar="NETWORK", help="name or UUID")
 
     def take_action(self, parsed_args: argparse.Namespace) -> Shown:
-        return _shown(self.deployment.api_database.read(networks.find, parsed_args.network))
+        return _show_network(self.deployment.api_database.read(networks.find_network, parsed_args.network))
 
 
 class NetworkDelete(Admin):
@@ -84,7 +84,7 @@ class NetworkDelete(Admin):
 
     def take_action(self, parsed_args: argparse.Namespace) -> None:
         database = self.deployment.api_database
-        self.each(parsed_args.networks, lambda reference: database.write(_delete, reference))
+        self.do_each(parsed_args.networks, lambda reference: database.write(_delete, reference))
 
 
 class SubnetAdd(ActionShow):
@@ -103,9 +103,9 @@ class SubnetAdd(ActionShow):
         parser.add_argument("--dns", metavar="IP", action="append", default=[], help="a name server; may be repeated")
 
     def take_action(self, parsed_args: argparse.Namespace) -> Shown:
-        ranges = tuple(_range(text) for text in parsed_args.ranges)
-        made = self.deployment.api_database.write(_add, parsed_args, ranges)
-        return _shown_subnet(made)
+        ranges = tuple(_parse_range(text) for text in parsed_args.ranges)
+        subnet = self.deployment.api_database.write(_add_subnet, parsed_args, ranges)
+        return _shown_subnet(subnet)
 
 
 class SubnetList(AdminLister):
@@ -119,7 +119,7 @@ class SubnetList(AdminLister):
 
     def take_action(self, parsed_args: argparse.Namespace) -> Table:
         return ("UUID", "Network", "CIDR", "Ranges", "Gateway", "DNS", "Addresses", "Used"), self.deployment.api_database.read(
-            _rows, parsed_args.network
+            _usage_rows, parsed_args.network
         )
 
 
@@ -134,49 +134,49 @@ class SubnetDelete(Admin):
 
     def take_action(self, parsed_args: argparse.Namespace) -> None:
         database = self.deployment.api_database
-        self.each(parsed_args.subnets, lambda reference: database.write(networks.delete_subnet, reference))
+        self.do_each(parsed_args.subnets, lambda reference: database.write(networks.delete_subnet, reference))
 
 
 def _delete(tx: ApiTransaction, reference: str) -> None:
-    networks.delete(tx, networks.find(tx, reference).uuid)
+    networks.delete(tx, networks.find_network(tx, reference).uuid)
 
 
-def _add(tx: ApiTransaction, wanted: argparse.Namespace, ranges: Sequence[tuple[str, str]]) -> Subnet:
+def _add_subnet(tx: ApiTransaction, parsed_args: argparse.Namespace, ranges: Sequence[tuple[str, str]]) -> Subnet:
     return networks.add_subnet(
         tx,
         Subnet(
             uuid=str(uuid.uuid4()),
-            network_id=networks.find(tx, wanted.network).uuid,
-            cidr=wanted.cidr,
+            network_id=networks.find_network(tx, parsed_args.network).uuid,
+            cidr=parsed_args.cidr,
             ranges=tuple(ranges),
-            gateway=wanted.gateway,
-            dns=tuple(wanted.dns),
+            gateway=parsed_args.gateway,
+            dns=tuple(parsed_args.dns),
         ),
     )
 
 
-def _range(text: str) -> tuple[str, str]:
+def _parse_range(text: str) -> tuple[str, str]:
     first, dash, last = text.partition("-")
     if not dash:
         raise errors.Invalid(f"--range: {text[:80]!r} is no range: give START-END, such as 10.0.0.10-10.0.0.200")
     return first.strip(), last.strip()
 
 
-def _rows(tx: ApiTransaction, reference: str | None) -> list[Row]:
-    used = networks.usage(tx)
-    found = networks.list_all(tx) if reference is None else [networks.find(tx, reference)]
+def _usage_rows(tx: ApiTransaction, reference: str | None) -> list[Row]:
+    used = networks.usage_by_subnet(tx)
+    listed = networks.list_all(tx) if reference is None else [networks.find_network(tx, reference)]
     return [
-        (s.uuid, n.name, s.cidr, _ranges(s), s.gateway, ", ".join(s.dns), used[s.uuid].size, used[s.uuid].used)
-        for n in found
+        (s.uuid, n.name, s.cidr, _format_ranges(s), s.gateway, ", ".join(s.dns), used[s.uuid].size, used[s.uuid].used)
+        for n in listed
         for s in n.subnets
     ]
 
 
-def _ranges(subnet: Subnet) -> str:
+def _format_ranges(subnet: Subnet) -> str:
     return ", ".join(f"{first}-{last}" for first, last in subnet.ranges)
 
 
-def _shown(network: Network) -> Shown:
+def _show_network(network: Network) -> Shown:
     return ("uuid", "name", "physical_network", "mtu", "projects", "subnets"), (
         network.uuid,
         network.name,
@@ -192,7 +192,7 @@ def _shown_subnet(subnet: Subnet) -> Shown:
         subnet.uuid,
         subnet.network_id,
         subnet.cidr,
-        _ranges(subnet),
+        _format_ranges(subnet),
         subnet.gateway,
         ", ".join(subnet.dns),
     )

@@ -9,8 +9,8 @@ from functools import partial
 import msgspec
 
 from api import opts
-from api.lookup.quota_limits import configured as configured_limits
-from cli.shared.base import ActionShow, AdminLister, AdminShow, Row, Table, at_least, name
+from api.lookup.quota_limits import configured_limits as configured_limits
+from cli.shared.base import ActionShow, AdminLister, AdminShow, Row, Table, at_least, checked_name
 from cli.shared.deployment import Deployment
 from db.api.projects import quota_limits, quotas, user_quotas
 from db.audit import quotas as quota_audit
@@ -21,7 +21,7 @@ from objects.quota import RESOURCES, UNLIMITED, OwnLimits, Quota, QuotaLimits, Q
 OTHERS = ("key_pairs", "metadata_items", "server_groups", "server_group_members")
 """Quotas without usage of a project. Only the API sets them."""
 USED = ("project", "instances", "max_instances", "cores", "max_cores", "ram", "max_ram")
-WHAT = {"instances": "servers", "cores": "virtual CPUs", "ram": "MiB of memory"}
+RESOURCE_NOUNS = {"instances": "servers", "cores": "virtual CPUs", "ram": "MiB of memory"}
 
 
 class QuotaSet(ActionShow):
@@ -33,7 +33,7 @@ class QuotaSet(ActionShow):
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         _add_owner(parser)
         for resource in RESOURCES:
-            text = f"most {WHAT[resource]} at once, {UNLIMITED} for any number"
+            text = f"most {RESOURCE_NOUNS[resource]} at once, {UNLIMITED} for any number"
             parser.add_argument(f"--{resource}", metavar="N", type=partial(at_least, UNLIMITED), help=text)
         parser.add_argument(
             "--force", action="store_true", help="also below what the project or user has: it then gets nothing more"
@@ -42,11 +42,11 @@ class QuotaSet(ActionShow):
     def take_action(self, parsed_args: argparse.Namespace) -> tuple[tuple[str, ...], Row]:
         changes = OwnLimits(**{resource: getattr(parsed_args, resource) for resource in RESOURCES})
         if changes == OwnLimits():
-            raise errors.Invalid(f"Nothing to set: give {_options()}")
+            raise errors.Invalid(f"Nothing to set: give {_option_names()}")
         database, project, force = self.deployment.api_database, parsed_args.project, parsed_args.force
         if parsed_args.user is None:
-            return _shown(self.deployment, database.write(quotas.change, project, changes, force=force))
-        defaults = _defaults(self.deployment)
+            return _show_quota(self.deployment, database.write(quotas.change_limits, project, changes, force=force))
+        defaults = _default_limits(self.deployment)
         quota, user = database.write(quotas.change_user, project, parsed_args.user, changes, defaults, force=force)
         return _shown_user(self.deployment, quota, user)
 
@@ -62,13 +62,15 @@ class QuotaUnset(ActionShow):
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         _add_owner(parser)
         for resource in RESOURCES:
-            parser.add_argument(f"--{resource}", action="store_true", help=f"only that of {WHAT[resource]}, and others so named")
+            parser.add_argument(
+                f"--{resource}", action="store_true", help=f"only that of {RESOURCE_NOUNS[resource]}, and others so named"
+            )
 
     def take_action(self, parsed_args: argparse.Namespace) -> tuple[tuple[str, ...], Row]:
         named = [resource for resource in RESOURCES if getattr(parsed_args, resource)]
         database, project = self.deployment.api_database, parsed_args.project
         if parsed_args.user is None:
-            return _shown(self.deployment, database.write(_forget, project, named))
+            return _show_quota(self.deployment, database.write(_forget_limits, project, named))
         return _shown_user(self.deployment, *database.write(_forget_user, project, parsed_args.user, named))
 
 
@@ -87,7 +89,7 @@ class QuotaShow(AdminShow):
     def take_action(self, parsed_args: argparse.Namespace) -> tuple[tuple[str, ...], Row]:
         database, project = self.deployment.api_database, parsed_args.project
         if parsed_args.user is None:
-            return _shown(self.deployment, database.read(quotas.get, project))
+            return _show_quota(self.deployment, database.read(quotas.get, project))
         quota, user, _ = database.read(quotas.of_user, project, parsed_args.user)
         return _shown_user(self.deployment, quota, user)
 
@@ -102,13 +104,13 @@ class QuotaList(AdminLister):
         parser.add_argument("--users", action="store_true", help="the users with limits of servers of their own, in each project")
 
     def take_action(self, parsed_args: argparse.Namespace) -> Table:
-        defaults = _defaults(self.deployment)
+        defaults = _default_limits(self.deployment)
         columns: tuple[str, ...] = ("Instances", "Max Instances", "Cores", "Max Cores", "RAM", "Max RAM")
         if parsed_args.users:
             limited = self.deployment.api_database.read(user_quotas.list_all)
             return ("Project", "User", *columns), [(u.project_id, u.user_id, *_own_paired(u)) for u in limited]
         columns = ("Project", *columns)
-        return columns, [_row(quota, defaults) for quota in self.deployment.api_database.read(quotas.list_all)]
+        return columns, [_quota_row(quota, defaults) for quota in self.deployment.api_database.read(quotas.list_all)]
 
 
 class QuotaAudit(AdminLister):
@@ -122,34 +124,34 @@ class QuotaAudit(AdminLister):
 
     def take_action(self, parsed_args: argparse.Namespace) -> Table:
         database = self.deployment.api_database
-        drifts = database.read(quota_audit.differences)
+        drifts = database.read(quota_audit.list_differences)
         if parsed_args.repair:
             projects = sorted({drift.project_id for drift in drifts})
-            drifts = [drift for project_id in projects for drift in database.write(quota_audit.repair, project_id)]
+            drifts = [drift for project_id in projects for drift in database.write(quota_audit.repair_charges, project_id)]
         self.status = int(bool(drifts) and not parsed_args.repair)
         columns = ("Project", "User", "Charged Instances", "Instances", "Charged Cores", "Cores", "Charged RAM", "RAM")
-        return columns, [(drift.project_id, drift.user_id or "", *_paired(drift.used, drift.counted)) for drift in drifts]
+        return columns, [(drift.project_id, drift.user_id or "", *_pair_amounts(drift.used, drift.counted)) for drift in drifts]
 
 
 def _add_owner(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("project", metavar="PROJECT", type=name)
-    parser.add_argument("--user", metavar="USER", type=name, help="only of this user in the project, by ID")
+    parser.add_argument("project", metavar="PROJECT", type=checked_name)
+    parser.add_argument("--user", metavar="USER", type=checked_name, help="only of this user in the project, by ID")
 
 
-def _defaults(deployment: Deployment) -> QuotaLimits:
+def _default_limits(deployment: Deployment) -> QuotaLimits:
     """Those of [quota] in the configuration, replaced by those of /os-quota-class-sets/default."""
-    configured = msgspec.structs.asdict(opts.default_limits(deployment.conf))
-    found = deployment.api_database.read(quota_limits.of, quota_limits.DEFAULTS)
-    return QuotaLimits(**{name: found.get(name, limit) for name, limit in configured.items()})
+    configured = msgspec.structs.asdict(opts.default_limits(deployment.loaded_conf))
+    class_limits = deployment.api_database.read(quota_limits.limits_of, quota_limits.DEFAULTS)
+    return QuotaLimits(**{name: class_limits.get(name, limit) for name, limit in configured.items()})
 
 
-def _forget(tx: ApiTransaction, project_id: str, names: Sequence[str]) -> Quota:
+def _forget_limits(tx: ApiTransaction, project_id: str, names: Sequence[str]) -> Quota:
     """Without names all limits, also those that only the API sets, and those of users."""
     if not names:
-        quota_limits.forget(tx, project_id)
+        quota_limits.forget_limits(tx, project_id)
         quota_limits.forget_users(tx, project_id)
         quotas.forget_users(tx, project_id)
-    return quotas.forget(tx, project_id, names or RESOURCES)
+    return quotas.forget_limits(tx, project_id, names or RESOURCES)
 
 
 def _forget_user(tx: ApiTransaction, project_id: str, user_id: str, names: Sequence[str]) -> tuple[Quota, UserQuota]:
@@ -160,28 +162,28 @@ def _forget_user(tx: ApiTransaction, project_id: str, user_id: str, names: Seque
     return quota, user
 
 
-def _row(quota: Quota, defaults: QuotaLimits) -> Row:
-    return (quota.project_id, *_paired(quota.used, quota.own.over(defaults)))
+def _quota_row(quota: Quota, defaults: QuotaLimits) -> Row:
+    return (quota.project_id, *_pair_amounts(quota.used, quota.own.over_defaults(defaults)))
 
 
 def _own_paired(user: UserQuota) -> list[int | str]:
     """-1 for no limit, empty where the project's applies."""
     values = [(getattr(user.used, resource), getattr(user.own, resource)) for resource in RESOURCES]
-    return [value for used, own in values for value in (used, "" if own is None else own)]
+    return [value for used, limit in values for value in (used, "" if limit is None else limit)]
 
 
-def _paired(one: QuotaUsage, other: QuotaUsage | QuotaLimits) -> list[int]:
+def _pair_amounts(one: QuotaUsage, other: QuotaUsage | QuotaLimits) -> list[int]:
     return [getattr(amounts, resource) for resource in RESOURCES for amounts in (one, other)]
 
 
-def _shown(deployment: Deployment, quota: Quota) -> tuple[tuple[str, ...], Row]:
+def _show_quota(deployment: Deployment, quota: Quota) -> tuple[tuple[str, ...], Row]:
     database = deployment.api_database
-    of_class, of_project = (database.read(quota_limits.of, each) for each in (quota_limits.DEFAULTS, quota.project_id))
-    limits = configured_limits(opts.settings(deployment.conf)) | of_class | of_project
-    own = [resource for resource in RESOURCES if getattr(quota.own, resource) is not None]
-    shown = dict(zip(USED, _row(quota, _defaults(deployment)), strict=True))
+    of_class, of_project = (database.read(quota_limits.limits_of, owner) for owner in (quota_limits.DEFAULTS, quota.project_id))
+    limits = configured_limits(opts.read_settings(deployment.loaded_conf)) | of_class | of_project
+    own_limits = [resource for resource in RESOURCES if getattr(quota.own, resource) is not None]
+    shown = dict(zip(USED, _quota_row(quota, _default_limits(deployment)), strict=True))
     shown |= {f"max_{name}": limits[name] for name in OTHERS}
-    shown["own_limits"] = ", ".join([*own, *sorted(of_project)])
+    shown["own_limits"] = ", ".join([*own_limits, *sorted(of_project)])
     shown["class_limits"] = ", ".join(sorted(of_class))
     return tuple(shown), tuple(shown.values())
 
@@ -190,14 +192,14 @@ def _shown_user(deployment: Deployment, quota: Quota, user: UserQuota) -> tuple[
     """The project's limits apply where the user has none."""
     database = deployment.api_database
     of_user = database.read(quota_limits.of_user, user.project_id, user.user_id)
-    shown = dict(zip(*_shown(deployment, quota), strict=True)) | {"user": user.user_id}
-    of_servers = user.own.over(quota.own.over(_defaults(deployment)))
-    shown |= dict(zip(USED[1:], _paired(user.used, of_servers), strict=True))
+    shown = dict(zip(*_show_quota(deployment, quota), strict=True)) | {"user": user.user_id}
+    of_servers = user.own.over_defaults(quota.own.over_defaults(_default_limits(deployment)))
+    shown |= dict(zip(USED[1:], _pair_amounts(user.used, of_servers), strict=True))
     shown |= {f"max_{name}": of_user[name] for name in OTHERS if name in of_user}
-    own = [resource for resource in RESOURCES if getattr(user.own, resource) is not None]
-    shown["own_limits"] = ", ".join([*own, *sorted(of_user)])
+    own_limits = [resource for resource in RESOURCES if getattr(user.own, resource) is not None]
+    shown["own_limits"] = ", ".join([*own_limits, *sorted(of_user)])
     return tuple(shown), tuple(shown.values())
 
 
-def _options() -> str:
+def _option_names() -> str:
     return " or ".join(f"--{resource}" for resource in RESOURCES)

@@ -48,45 +48,45 @@ class ServiceList(AdminLister):
         parser.add_argument("--down-after", metavar="SECONDS", type=partial(at_least, 1), default=liveness.DOWN_AFTER_S, help=text)
 
     def take_action(self, parsed_args: argparse.Namespace) -> Table:
-        rows = [row for row in self._rows(parsed_args.cell, parsed_args.down_after) if _wanted(row, parsed_args)]
+        rows = [row for row in self._list_rows(parsed_args.cell, parsed_args.down_after) if _is_wanted(row, parsed_args)]
         return (*COLUMNS, "Release", "Messages"), rows
 
-    def _rows(self, cell: str | None, down_after: int) -> Iterable[Row]:
-        database, registry = self.deployment.api_database, self.deployment.registry
+    def _list_rows(self, cell: str | None, down_after: int) -> Iterable[Row]:
+        database, registry = self.deployment.api_database, self.deployment.cell_registry
         if cell is None:
-            yield from _processes("api", database.read(processes.list_all, "api"), down_after)
-            cells = registry.cells()
-            for reason in registry.broken().values():
-                self._unknown(reason)
+            yield from _process_rows("api", database.read(processes.list_all, "api"), down_after)
+            cells = registry.list_cells()
+            for reason in registry.reasons_by_uuid().values():
+                self._warn_unknown(reason)
         else:
             cells = (registry.get(administration.find_cell(database, cell).uuid),)
-        for answer in fan_out(cells, _report):
+        for answer in fan_out(cells, _read_report):
             if isinstance(answer, Unanswered):
-                self._unknown(answer.reason)
+                self._warn_unknown(answer.reason)
             else:
-                yield from _processes(answer.cell.name, answer.value.conductors, down_after)
+                yield from _process_rows(answer.cell.name, answer.value.conductors, down_after)
                 for agent in answer.value.agents:
                     if agent.two_machines:
-                        self.warn(f"Cell {answer.cell.name}: {agent.two_machines}")
-                yield from _agents(answer.cell.name, answer.value.agents, down_after)
+                        self.warn_user(f"Cell {answer.cell.name}: {agent.two_machines}")
+                yield from _agent_rows(answer.cell.name, answer.value.agents, down_after)
 
-    def _unknown(self, reason: str) -> None:
+    def _warn_unknown(self, reason: str) -> None:
         self.status = 1
-        self.warn(f"{reason}; its processes are unknown")
+        self.warn_user(f"{reason}; its processes are unknown")
 
 
-def _report(tx: CellTransaction) -> ProcessReport:
+def _read_report(tx: CellTransaction) -> ProcessReport:
     return ProcessReport(processes.list_all(tx, "cell"), services.list_seen(tx, AGENT_BINARY))
 
 
-def _wanted(row: Row, parsed_args: argparse.Namespace) -> bool:
+def _is_wanted(row: Row, parsed_args: argparse.Namespace) -> bool:
     return parsed_args.binary in (None, row[0]) and parsed_args.host in (None, row[2])
 
 
-def _processes(level: str, found: Iterable[Process], down_after: int) -> Iterable[Row]:
-    for process in found:
+def _process_rows(level: str, records: Iterable[Process], down_after: int) -> Iterable[Row]:
+    for process in records:
         state = "down" if process.age > down_after else "up"
-        times = (liveness.moment(process.last_seen), liveness.moment(process.started_at))
+        times = (liveness.format_moment(process.last_seen), liveness.format_moment(process.started_at))
         about = process.about
         yield (
             process.binary,
@@ -103,10 +103,10 @@ def _processes(level: str, found: Iterable[Process], down_after: int) -> Iterabl
         )
 
 
-def _agents(level: str, found: Iterable[SeenService], down_after: int) -> Iterable[Row]:
-    for agent in found:
+def _agent_rows(level: str, agents: Iterable[SeenService], down_after: int) -> Iterable[Row]:
+    for agent in agents:
         service = agent.service
-        said = (liveness.status(agent), service.disabled_reason, "yes" if service.forced_down else "no")
-        times = (liveness.moment(service.last_seen), liveness.moment(service.started_at))
-        place = (service.binary, level, service.host, service.pid, liveness.state(agent, down_after))
-        yield (*place, *said, *times, service.release, service.messages)
+        said = (liveness.agent_status(agent), service.disabled_reason, "yes" if service.forced_down else "no")
+        times = (liveness.format_moment(service.last_seen), liveness.format_moment(service.started_at))
+        identity = (service.binary, level, service.host, service.pid, liveness.agent_state(agent, down_after))
+        yield (*identity, *said, *times, service.release, service.messages)

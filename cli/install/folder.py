@@ -30,23 +30,23 @@ class InstallFolder:
     def __init__(self, path: Path) -> None:
         self.path = path
 
-    def exists(self) -> bool:
+    def is_present(self) -> bool:
         return self.path.exists()
 
-    def values(self, name: str) -> Path:
+    def values_file(self, name: str) -> Path:
         """The file of values of the API level (``api``) or of a cell."""
         return self.path / f"{name}.yaml"
 
     def write_common(self, port: int) -> None:
         """What does not depend on cells."""
-        for name, text in units.texts().items():
+        for name, text in units.unit_texts().items():
             _write(self.path / "systemd" / name, text)
         words = {
             "VERSION": metadata.version(DISTRIBUTION),
             "PORT": str(port),
             "STOP": str(units.STOP_TIMEOUT_S + 5),  # as long again as its pods wait before they begin to stop
         }
-        _copy(resources.files("cli.install") / "files", self.path, words)
+        _copy_tree(resources.files("cli.install") / "files", self.path, words)
 
     def write_api_values(self, configuration: str) -> None:
         self._write_values("api", "the API level", secrets={"api": configuration})
@@ -56,9 +56,9 @@ class InstallFolder:
         extra = f"cells:\n  {name}: {{}}\n# One simulated host, for a trial.\nagents:\n  {host}: {{}}\n"
         self._write_values(name, f"cell {name}", extra, secrets={name: conductor, host: agent})
 
-    def _write_values(self, name: str, what: str, extra: str = "", *, secrets: Mapping[str, str]) -> None:
+    def _write_values(self, name: str, subject: str, extra: str = "", *, secrets: Mapping[str, str]) -> None:
         texts = [f"  {key}: |\n{textwrap.indent(text, '    ')}" for key, text in secrets.items()]
-        agent_files.write_private(self.values(name), "".join([VALUES.format(what=what), extra, "secrets:\n", *texts]))
+        agent_files.write_private(self.values_file(name), "".join([VALUES.format(what=subject), extra, "secrets:\n", *texts]))
 
 
 def check_cell_name(name: str) -> None:
@@ -69,13 +69,13 @@ def check_cell_name(name: str) -> None:
         )
 
 
-def _copy(source: Traversable, target: Path, words: Mapping[str, str]) -> None:
+def _copy_tree(source: Traversable, target: Path, words: Mapping[str, str]) -> None:
     for entry in source.iterdir():
         if entry.is_dir():
-            _copy(entry, target / entry.name, words)
+            _copy_tree(entry, target / entry.name, words)
         else:
             text = entry.read_text(encoding="utf-8")
-            _write(target / entry.name, re.sub(r"@([A-Z]+)@", lambda found: words[found[1]], text))
+            _write(target / entry.name, re.sub(r"@([A-Z]+)@", lambda match: words[match[1]], text))
 
 
 def _write(file: Path, text: str) -> None:

@@ -104,22 +104,22 @@ class QuickstartFolder:
         self.etc = self.path / "etc"
         self.api = self.etc / "api.conf"
         folder = InstallFolder(self.path / "install")
-        self.install = folder if install or folder.exists() else None
+        self.install = folder if install or folder.is_present() else None
         self._state = Path(units.STATE) if self.install else self.path
 
-    def cell(self, name: str) -> Path:
+    def cell_file(self, name: str) -> Path:
         """The file of a cell's conductors."""
         return self.etc / f"{name}.conf"
 
-    def agent(self, name: str) -> Path:
+    def agent_file(self, name: str) -> Path:
         """The file of a cell's first agent."""
         return self.etc / f"{name}-compute.conf"
 
-    def users(self, name: str) -> Path:
+    def users_file(self, name: str) -> Path:
         """The broker user of a cell's first host, as 'rabbitmqctl import_definitions' takes it."""
         return self.etc / f"{name}-host1.users.json"
 
-    def prepare(self) -> None:
+    def make_folders(self) -> None:
         """Make the folders. Raises Misconfigured where that cannot be done."""
         try:
             private_files.own_folder(self.path)
@@ -138,14 +138,14 @@ class QuickstartFolder:
         """The files of a cell's conductors and of its first agent."""
         login = None
         if agent_files.has_users(access.bus):
-            password = agent_files.password_before(self.users(name))
+            password = agent_files.password_before(self.users_file(name))
             login = agent_files.new_login(access.bus, f"{name}-host1", password=password)
-            agent_files.write_private(self.users(name), agent_files.users_text(login))
-        self._write(self.cell(name), CELL, access, cell=name, users="required" if login else "shared")
+            agent_files.write_private(self.users_file(name), agent_files.users_text(login))
+        self._write(self.cell_file(name), CELL, access, cell=name, users="required" if login else "shared")
         agents = access if login is None else Access(bus=login.bus, database="", keys="")
-        self._write(self.agent(name), AGENT, agents, cell=name, hosts=self._state / "hosts", images=self._state / "images")
+        self._write(self.agent_file(name), AGENT, agents, cell=name, hosts=self._state / "hosts", images=self._state / "images")
         if self.install:
-            conductor, agent = self.cell(name).read_text(), self.agent(name).read_text()
+            conductor, agent = self.cell_file(name).read_text(), self.agent_file(name).read_text()
             self.install.write_cell_values(name, f"{name}-host1", conductor=conductor, agent=agent)
 
     def _write(self, file: Path, template: str, access: Access, **words: object) -> None:

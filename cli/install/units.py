@@ -107,7 +107,7 @@ class Unit(Object, frozen=True, kw_only=True):
     file: str = "api.conf"
     has_state: bool = False
 
-    def text(self) -> str:
+    def unit_text(self) -> str:
         credential = "cell.conf" if "%i" in self.file else self.file
         return SERVICE.format(
             description=self.description,
@@ -140,6 +140,9 @@ UNITS = (
 )
 
 
-def texts() -> dict[str, str]:
+def unit_texts() -> dict[str, str]:
     """Each file of the folder ``systemd``, by its name."""
-    return {unit.name: unit.text() for unit in UNITS} | {"superconductor.target": TARGET, "superconductor.sysusers.conf": SYSUSERS}
+    return {unit.name: unit.unit_text() for unit in UNITS} | {
+        "superconductor.target": TARGET,
+        "superconductor.sysusers.conf": SYSUSERS,
+    }

@@ -54,23 +54,23 @@ class LabRecord(ActionShow):
         archives = _files_of(parsed_args.archives)
         if parsed_args.trace.absolute() == parsed_args.fleet.absolute():
             raise errors.Invalid("--fleet: names the same file as the trace")
-        without = self._without(parsed_args.without)
+        without = self._excluded_cells(parsed_args.without)
         self._check_cells(without)
-        moment = self.deployment.api_database.now()
+        moment = self.deployment.api_database.current_time()
         if parsed_args.since is not None and parsed_args.since >= moment:
             raise errors.Invalid("--since: is in the future")
-        names = self._names(parsed_args.with_names)
-        hosts, zone = self._hosts(without), parsed_args.default_zone
+        names = self._make_names(parsed_args.with_names)
+        hosts, zone = self._list_hosts(without), parsed_args.default_zone
         recorder = Recorder(moment, parsed_args.since, without, names, zone, with_nodes=any(host.nodes for host in hosts))
-        told = self._write(recorder, parsed_args.trace, parsed_args.fleet, archives, hosts)
+        recorded = self._write(recorder, parsed_args.trace, parsed_args.fleet, archives, hosts)
         for count, text in (
-            (told.never_ran, "servers never became ACTIVE and are left out"),
-            (told.unreadable, "servers are left out, because their requests are not known"),
+            (recorded.never_ran, "servers never became ACTIVE and are left out"),
+            (recorded.unreadable, "servers are left out, because their requests are not known"),
         ):
             if count:
-                self.warn(f"{count} {text}")
+                self.warn_user(f"{count} {text}")
         columns = ("Servers", "Hosts", "Begins", "Ends", "Never ran", "Without a request")
-        return columns, (told.servers, told.hosts, told.begins, told.ends, told.never_ran, told.unreadable)
+        return columns, (recorded.servers, recorded.hosts, recorded.begins, recorded.ends, recorded.never_ran, recorded.unreadable)
 
     def _write(
         self, recorder: Recorder, trace: Path, fleet: Path, archives: Sequence[Path], hosts: Sequence[FleetHost]
@@ -80,14 +80,14 @@ class LabRecord(ActionShow):
         from lab.table_file import NewTable
 
         with NewTable(trace, TRACE_COLUMNS) as servers, NewTable(fleet, FLEET_COLUMNS) as places:
-            count = servers.add(recorder.trace(self._bodies(archives)))
+            count = servers.add_rows(recorder.trace_lines(self._read_bodies(archives)))
             if not count or not hosts:
                 raise errors.Conflict("There is nothing to record: no server has run, or there are no hosts.")
-            places.add(map(recorder.fleet_line, hosts))
+            places.add_rows(map(recorder.fleet_line, hosts))
             for table in (servers, places):
-                table.finish()
+                table.finish_file()
             for table in (servers, places):
-                table.keep()
+                table.keep_file()
         return HistoryRecord(
             servers=count,
             hosts=len(hosts),
@@ -97,7 +97,7 @@ class LabRecord(ActionShow):
             unreadable=recorder.unreadable,
         )
 
-    def _bodies(self, archives: Sequence[Path]) -> Iterator[tuple[PastBody, RequestSpec | None]]:
+    def _read_bodies(self, archives: Sequence[Path]) -> Iterator[tuple[PastBody, RequestSpec | None]]:
         """The database comes first: what is archived meanwhile is in its file then."""
         from lab.record import archived_bodies, stored_bodies
 
@@ -105,7 +105,7 @@ class LabRecord(ActionShow):
         for path in archives:
             yield from archived_bodies(path)
 
-    def _without(self, names: Sequence[str]) -> frozenset[str]:
+    def _excluded_cells(self, names: Sequence[str]) -> frozenset[str]:
         """The uuids of these cells. Raises NoSuchCell."""
         from cells import administration
 
@@ -116,34 +116,34 @@ class LabRecord(ActionShow):
         from db.api.reconcile import events
         from db.cell import feed
 
-        registry, database = self.deployment.registry, self.deployment.api_database
+        registry, database = self.deployment.cell_registry, self.deployment.api_database
         advice = "give --without-cell {} to leave its servers and hosts out. Nothing was written"
         for name, reason in sorted(registry.broken_by_name().items()):
-            if self._without([name]).isdisjoint(without):
+            if self._excluded_cells([name]).isdisjoint(without):
                 raise errors.CellUnavailable(f"{reason}; {advice.format(name)}")
-        cells = [cell for cell in registry.cells() if cell.uuid not in without]
-        answers = [cell.begin_read(feed.lag, database.read(events.position, cell.uuid)) for cell in cells]
+        cells = [cell for cell in registry.list_cells() if cell.uuid not in without]
+        answers = [cell.begin_read(feed.lag_after, database.read(events.read_cursor, cell.uuid)) for cell in cells]
         for cell, answer in zip(cells, answers, strict=True):
             try:
                 lag = answer()
             except errors.CellUnavailable as silent:
                 raise errors.CellUnavailable(f"{silent}; {advice.format(cell.name)}") from silent
             if lag.seconds is not None and lag.seconds > BEHIND_S:
-                self.warn(f"cell {cell.name}: {lag.events} changes are not applied yet; its servers are as they were before")
+                self.warn_user(f"cell {cell.name}: {lag.events} changes are not applied yet; its servers are as they were before")
 
-    def _names(self, as_they_are: bool) -> Names:
+    def _make_names(self, as_they_are: bool) -> Names:
         """Raises Conflict for a deployment without the row that pseudonyms are made with."""
         from db.api.rows import incarnation
         from lab.record import Names
 
         if as_they_are:
             return Names(None)
-        found = self.deployment.api_database.read(incarnation.read)
-        if found is None:
+        latest = self.deployment.api_database.read(incarnation.read)
+        if latest is None:
             raise errors.Conflict("There is nothing to record: no conductor has ever run here.")
-        return Names(found.uuid)
+        return Names(latest.uuid)
 
-    def _hosts(self, without: frozenset[str]) -> list[FleetHost]:
+    def _list_hosts(self, without: frozenset[str]) -> list[FleetHost]:
         """The hosts that are mapped, with the capacity that claims go by."""
         from db.api.claims import inventories
         from db.api.deployment import aggregates, cell_mappings, host_mappings
@@ -151,28 +151,28 @@ class LabRecord(ActionShow):
 
         database = self.deployment.api_database
         cells = {mapping.uuid: mapping.name for mapping in database.read(cell_mappings.list_all)}
-        homes = database.read(host_mappings.homes)
+        homes = database.read(host_mappings.cell_uuid_by_host)
         sets = database.read(aggregates.list_all)
-        zones = {host: each.availability_zone for each in sets if each.availability_zone for host in each.hosts}
-        racks = {host: each.rack for each in sets if each.rack for host in each.hosts}
+        zones = {host: aggregate.availability_zone for aggregate in sets if aggregate.availability_zone for host in aggregate.hosts}
+        racks = {host: aggregate.rack_name for aggregate in sets if aggregate.rack_name for host in aggregate.hosts}
         offered = [
             (
-                each.host,
-                each.node,
-                {"vcpus": each.cap_vcpus, "memory_mb": each.cap_memory_mb, "disk_gb": each.cap_disk_gb},
-                cells[each.cell_uuid],
-                each.cap_resources,
+                aggregate.host,
+                aggregate.node,
+                {"vcpus": aggregate.cap_vcpus, "memory_mb": aggregate.cap_memory_mb, "disk_gb": aggregate.cap_disk_gb},
+                cells[aggregate.cell_uuid],
+                aggregate.cap_resources,
             )
-            for each in database.read(inventories.read_all)
-            if homes.get(each.host) == each.cell_uuid in cells and each.cell_uuid not in without
+            for aggregate in database.read(inventories.read_all)
+            if homes.get(aggregate.host) == aggregate.cell_uuid in cells and aggregate.cell_uuid not in without
         ]
         return fleet_of(offered, zones, racks)
 
 
 def _files_of(archives: Sequence[Path]) -> list[Path]:
     """The files of the API database in these folders. Raises Invalid for a path that is not there."""
-    found = [path / "api.jsonl" if path.is_dir() else path for path in archives]
-    for path in found:
+    files = [path / "api.jsonl" if path.is_dir() else path for path in archives]
+    for path in files:
         if not path.is_file():
             raise errors.Invalid(f"--archive: there is no file {path}")
-    return found
+    return files

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
 from cli.shared.base import AdminLister, Row, Table, at_least
-from cli.shared.streams import inner
+from cli.shared.streams import inner_stream
 from objects import errors
 
 if TYPE_CHECKING:  # a usage error or a help text should not wait for these
@@ -44,22 +44,22 @@ class LabReplay(AdminLister):
         parser.add_argument("--output", metavar="FOLDER", help="folder for the report and for checkpoints")
 
     def take_action(self, parsed_args: argparse.Namespace) -> Table:
-        from lab.compare import compare
+        from lab.compare import compare_policies
         from lab.report import HEADINGS, rows_of
 
         policies = policies_of(parsed_args.configs)
         question = question_of(parsed_args, parsed_args.output)
-        progress = ReplayProgress(self.app.stderr, quiet=self.quiet)
+        progress = ReplayProgress(self.app.stderr, quiet=self.is_quiet)
         try:
-            report = compare(question, policies, parsed_args.processes, progress.show)
+            report = compare_policies(question, policies, parsed_args.processes, progress.show_progress)
         finally:
-            progress.end()
+            progress.end_line()
         if parsed_args.output is not None:
             write_results(Path(parsed_args.output), report)
-        return HEADINGS, shown(rows_of(report), parsed_args.formatter)
+        return HEADINGS, shown_rows(rows_of(report), parsed_args.formatter)
 
 
-def shown(rows: Iterable[Row], formatter: str) -> list[Row]:
+def shown_rows(rows: Iterable[Row], formatter: str) -> list[Row]:
     """The rows as a person reads them: a dash for what is not known. Other formats have their own word for that."""
     return [tuple("-" if value is None and formatter == "table" else value for value in row) for row in rows]
 
@@ -104,47 +104,47 @@ def policies_of(paths: Sequence[str]) -> list[Policy]:
     if not paths:
         return [Policy(name=DEFAULT_NAME, settings=SchedulerSettings())]
     from cli.databases.effective import Effective  # the options of all roles, which take a third of a second to import
-    from scheduler.opts import settings
+    from scheduler.opts import read_settings
     from scheduler.plugins import load_driver
 
-    found: dict[str, Policy] = {}
+    policies: dict[str, Policy] = {}
     for path in paths:
         name = Path(path).stem
         if not _NAME.fullmatch(name):
             raise errors.Invalid(f"{path}: the name of a policy, that of its file, has 1 to 80 letters, digits and . _ -")
-        if name in found:
+        if name in policies:
             raise errors.Invalid(f"{path}: two configurations are called {name}; a policy has the name of its file")
         effective = Effective(["--config-file", path], "scheduler")
-        for stranger in effective.strangers():
+        for stranger in effective.list_strangers():
             raise errors.Misconfigured(stranger)
-        found[name] = Policy(name=name, settings=settings(effective.conf))
-        load_driver(found[name].settings)  # says what is wrong with the names of filters and weighers
-    return list(found.values())
+        policies[name] = Policy(name=name, settings=read_settings(effective.conf))
+        load_driver(policies[name].settings)  # says what is wrong with the names of filters and weighers
+    return list(policies.values())
 
 
 def write_results(folder: Path, report: ReplayReport) -> None:
     """Write the three forms of the results, each whole or not at all."""
     from lab.compare import write_whole
-    from lab.report import HEADINGS, html, rows_of
+    from lab.report import HEADINGS, html_page, rows_of
     from objects import stored
 
     table = io.StringIO()
     csv.writer(table).writerows([HEADINGS, *rows_of(report)])
-    write_whole(folder / "results.json", stored.dump(report) + "\n")
+    write_whole(folder / "results.json", stored.dump_value(report) + "\n")
     write_whole(folder / "results.csv", table.getvalue())
-    write_whole(folder / "report.html", html(report))
+    write_whole(folder / "report.html", html_page(report))
 
 
 class ReplayProgress:
     """A bar that is drawn again and again on a terminal; elsewhere a line for every tenth."""
 
     def __init__(self, stream: TextIO, *, quiet: bool = False) -> None:
-        self._out = inner(stream)
+        self._out = inner_stream(stream)
         self._live = self._out.isatty() and os.environ.get("TERM", "dumb") != "dumb"
         self._quiet = quiet
-        self._told = 0
+        self._shown_tenth = 0
 
-    def show(self, servers: int, total: int) -> None:
+    def show_progress(self, servers: int, total: int) -> None:
         """So many servers were replayed, of all replays together."""
         tenth = servers * 10 // total
         text = f"{servers:,} of {total:,} servers"
@@ -153,11 +153,11 @@ class ReplayProgress:
         if self._live:
             filled = servers * BAR_WIDTH // total
             self._write(f"\r[{'#' * filled:<{BAR_WIDTH}}] {text}\x1b[K")
-        elif tenth > self._told:
-            self._told = tenth
+        elif tenth > self._shown_tenth:
+            self._shown_tenth = tenth
             self._write(f"{text}\n")
 
-    def end(self) -> None:
+    def end_line(self) -> None:
         """Leave the line of the bar."""
         if self._live and not self._quiet:
             self._write("\n")

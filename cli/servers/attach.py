@@ -29,18 +29,18 @@ def check_terminal() -> None:
         raise errors.Invalid("--attach needs a terminal; programs can open the URL that --url serial prints")
 
 
-def attach(url: str) -> None:
+def attach_terminal(url: str) -> None:
     """Pass on what is typed and what the server writes, as it is. Returns when either side has ended.
 
     Raises errors.Misconfigured without the library, errors.Forbidden and errors.Conflict if there is no connection.
     """
     check_terminal()
-    with connected(url) as console, _raw(sys.stdin.fileno()):
+    with open_console(url) as console, _raw_terminal(sys.stdin.fileno()):
         _pass_on(console, sys.stdin.fileno(), sys.stdout.fileno())
 
 
 @contextlib.contextmanager
-def connected(url: str) -> Iterator[ClientConnection]:
+def open_console(url: str) -> Iterator[ClientConnection]:
     """A connection to the console. No error shows the URL: it holds a token."""
     try:
         from websockets.exceptions import InvalidStatus, WebSocketException
@@ -64,7 +64,7 @@ def _pass_on(console: ClientConnection, typed: int, shown: int) -> None:
 
     ended, end = os.pipe()
 
-    def show() -> None:
+    def show_output() -> None:
         with contextlib.suppress(ConnectionClosed, OSError):
             for message in console:
                 data = message.encode() if isinstance(message, str) else message
@@ -72,7 +72,7 @@ def _pass_on(console: ClientConnection, typed: int, shown: int) -> None:
                     data = data[os.write(shown, data) :]
         os.write(end, b".")
 
-    showing = threading.Thread(target=show, name="console", daemon=True)
+    showing = threading.Thread(target=show_output, name="console", daemon=True)
     showing.start()
     try:
         while ended not in select.select([typed, ended], [], [])[0]:
@@ -89,7 +89,7 @@ def _pass_on(console: ClientConnection, typed: int, shown: int) -> None:
 
 
 @contextlib.contextmanager
-def _raw(terminal: int) -> Iterator[None]:
+def _raw_terminal(terminal: int) -> Iterator[None]:
     """What is typed is not interpreted here: Ctrl-C goes to the server."""
     before = termios.tcgetattr(terminal)
     tty.setraw(terminal)

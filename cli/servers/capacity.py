@@ -41,39 +41,41 @@ class ShowCapacity(HttpCommand, Lister):
         parser.add_argument("--after-losing", nargs=2, metavar=("zone|rack|host|cell", "NAME"), help=text)
 
     def take_action(self, parsed_args: argparse.Namespace) -> Table:
-        asked = [("flavor", flavor) for flavor in parsed_args.flavors]
-        asked += [("without_cell", cell) for cell in parsed_args.without_cell]
-        asked += [("without_host", host) for host in parsed_args.without_host]
+        query = [("flavor", flavor) for flavor in parsed_args.flavors]
+        query += [("without_cell", cell) for cell in parsed_args.without_cell]
+        query += [("without_host", host) for host in parsed_args.without_host]
         if parsed_args.after_losing:
             kind, name = parsed_args.after_losing
             if kind not in KINDS:
                 raise errors.Invalid(f"--after-losing: {kind!r} is not one of {', '.join(KINDS)}")
-            asked.append((f"lost_{kind}", name))
-        told = self.client(parsed_args).get(f"superconductor/capacity?{urlencode(asked)}")["capacity"]
-        self.status = int(bool(told["loss"] and told["loss"]["stranded"]))
-        if parsed_args.formatter == "table" and not self.quiet:
-            describe(console_on(self.app.stdout), told)
-        return COLUMNS, list(_rows(told))
+            query.append((f"lost_{kind}", name))
+        capacity = self.api_client(parsed_args).get(f"superconductor/capacity?{urlencode(query)}")["capacity"]
+        self.status = int(bool(capacity["loss"] and capacity["loss"]["stranded"]))
+        if parsed_args.formatter == "table" and not self.is_quiet:
+            describe_capacity(console_on(self.app.stdout), capacity)
+        return COLUMNS, list(_capacity_rows(capacity))
 
 
-def describe(console: Console, told: dict[str, Any]) -> None:
+def describe_capacity(console: Console, capacity: dict[str, Any]) -> None:
     """What the table does not say: bounds of sets, what limits each flavor, and what is not known."""
-    if loss := told["loss"]:
+    if loss := capacity["loss"]:
         _describe_loss(console, loss)
-    for flavor in told["flavors"]:
+    for flavor in capacity["flavors"]:
         limits = ", ".join(f"{name} on {hosts}" for name, hosts in flavor["limits"].items())
         if limits:
             console.print(f"{flavor['flavor']}: limited by {limits} hosts.", markup=False)
         if not flavor["servers"]:
-            steps = ", ".join(f"{each['after']} by {each['name']}" for each in flavor["filters"] if each["after"] < each["before"])
-            console.print(f"{flavor['flavor']}: none fits. Of {told['hosts']} hosts were left: {steps or 'none'}.", markup=False)
-        if flavor["servers"] >= told["host_limit"] > 0 and not limits and flavor["hosts"]:
-            console.print(f"{flavor['flavor']}: {told['host_limit']} servers are counted on a host at most.", markup=False)
-    if sets := told["sets"]:
+            steps = ", ".join(f"{step['after']} by {step['name']}" for step in flavor["filters"] if step["after"] < step["before"])
+            console.print(
+                f"{flavor['flavor']}: none fits. Of {capacity['hosts']} hosts were left: {steps or 'none'}.", markup=False
+            )
+        if flavor["servers"] >= capacity["host_limit"] > 0 and not limits and flavor["hosts"]:
+            console.print(f"{flavor['flavor']}: {capacity['host_limit']} servers are counted on a host at most.", markup=False)
+    if sets := capacity["sets"]:
         console.print(f"Sets of one server of each: {sets['least']} at least, {sets['most']} at most.", markup=False)
-    if told["early"]:
+    if capacity["early"]:
         console.print("The scheduler has just started: hosts that it has not heard of yet are missing.", markup=False)
-    if silent := sorted(name for name, age in told["cells"].items() if age is None):
+    if silent := sorted(name for name, age in capacity["cells"].items() if age is None):
         console.print(f"Never heard of since the scheduler started: cells {', '.join(silent)}.", markup=False)
 
 
@@ -81,12 +83,12 @@ def _describe_loss(console: Console, loss: dict[str, Any]) -> None:
     fate = f"Servers on them: {loss['servers']}, of which {loss['placed']} fit elsewhere, the largest placed first."
     console.print(f"Hosts lost: {loss['hosts']}. {fate}", markup=False)
     if stranded := loss["stranded"]:
-        rows = [(each["name"], each["id"], each["host"], each["flavor"], each["reason"]) for each in stranded]
+        rows = [(server["name"], server["id"], server["host"], server["flavor"], server["reason"]) for server in stranded]
         console.print(table_of("Servers that fit nowhere else", ("Name", "ID", "Host", "Flavor", "Reason"), rows))
 
 
-def _rows(told: dict[str, Any]) -> Iterator[tuple[Any, ...]]:
-    for flavor in told["flavors"]:
+def _capacity_rows(capacity: dict[str, Any]) -> Iterator[tuple[Any, ...]]:
+    for flavor in capacity["flavors"]:
         yield flavor["flavor"], "all", "", flavor["servers"], flavor["hosts"]
         for kind in ("cell", "zone", "aggregate"):
             for place in flavor[f"{kind}s"]:

@@ -25,36 +25,38 @@ class ServerConsole(HttpCommand):
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         parser.add_argument("server", metavar="SERVER", help="id or name of the server")
-        what = parser.add_mutually_exclusive_group()
-        what.add_argument("--lines", metavar="N", type=partial(at_least, 1), help="only the last N lines (default: all)")
-        what.add_argument("--attach", action="store_true", help="use the serial console in this terminal; Ctrl-] leaves it")
-        what.add_argument("--url", choices=sorted(TYPES), help="print the URL of the console instead; it opens it for some minutes")
+        group = parser.add_mutually_exclusive_group()
+        group.add_argument("--lines", metavar="N", type=partial(at_least, 1), help="only the last N lines (default: all)")
+        group.add_argument("--attach", action="store_true", help="use the serial console in this terminal; Ctrl-] leaves it")
+        group.add_argument(
+            "--url", choices=sorted(TYPES), help="print the URL of the console instead; it opens it for some minutes"
+        )
 
     def take_action(self, parsed_args: argparse.Namespace) -> None:
         if parsed_args.attach:
             attach.check_terminal()
-        client = self.client(parsed_args)
+        client = self.api_client(parsed_args)
         uuid = client.find_server(parsed_args.server)
         if parsed_args.attach:
-            url = _url(client, uuid, "serial")
-            self.app.say(f"the serial console of {parsed_args.server}; Ctrl-] leaves it")
-            attach.attach(url)
-            self.app.say("left the console")
+            url = _console_url(client, uuid, "serial")
+            self.app.print_error(f"the serial console of {parsed_args.server}; Ctrl-] leaves it")
+            attach.attach_terminal(url)
+            self.app.print_error("left the console")
         elif parsed_args.url:
-            self.app.stdout.write(f"{_url(client, uuid, parsed_args.url)}\n")
+            self.app.stdout.write(f"{_console_url(client, uuid, parsed_args.url)}\n")
         else:
             # what follows the last newline is a line in the API, but not for people
             length = parsed_args.lines and parsed_args.lines + 1
-            output = client.post(f"servers/{uuid}/action", {"os-getConsoleOutput": {"length": length}})["output"]
-            self.app.stdout.write(_last(output, parsed_args.lines))  # a stream that escapes what controls a terminal
+            output = client.post_json(f"servers/{uuid}/action", {"os-getConsoleOutput": {"length": length}})["output"]
+            self.app.stdout.write(_last_lines(output, parsed_args.lines))  # a stream that escapes what controls a terminal
 
 
-def _last(output: str, lines: int | None) -> str:
-    whole = output.removesuffix("\n")
-    end = output[len(whole) :]
-    return output if lines is None else "\n".join(whole.split("\n")[-lines:]) + end
+def _last_lines(output: str, lines: int | None) -> str:
+    content = output.removesuffix("\n")
+    end = output[len(content) :]
+    return output if lines is None else "\n".join(content.split("\n")[-lines:]) + end
 
 
-def _url(client: ApiClient, uuid: str, console_type: str) -> str:
-    asked = {"protocol": TYPES[console_type], "type": console_type}
-    return str(client.post(f"servers/{uuid}/remote-consoles", {"remote_console": asked})["remote_console"]["url"])
+def _console_url(client: ApiClient, uuid: str, console_type: str) -> str:
+    console_request = {"protocol": TYPES[console_type], "type": console_type}
+    return str(client.post_json(f"servers/{uuid}/remote-consoles", {"remote_console": console_request})["remote_console"]["url"])

@@ -22,6 +22,8 @@ class ServerDiagnosticsShow(HttpCommand, ShowOne):
         parser.add_argument("server", metavar="SERVER", help="id or name of the server")
 
     def take_action(self, parsed_args: argparse.Namespace) -> tuple[Sequence[str], Sequence[Any]]:
-        client = self.client(parsed_args)
-        found = client.get(f"servers/{client.find_server(parsed_args.server)}/diagnostics")
-        return tuple(found), tuple(Nested(value) if isinstance(value, dict | list) else value for value in found.values())
+        client = self.api_client(parsed_args)
+        diagnostics = client.get(f"servers/{client.find_server(parsed_args.server)}/diagnostics")
+        return tuple(diagnostics), tuple(
+            Nested(value) if isinstance(value, dict | list) else value for value in diagnostics.values()
+        )

@@ -33,31 +33,31 @@ class HostNames(FormattableColumn[Any]):
         return ", ".join(self._value)
 
 
-def describe(console: Console, told: dict[str, Any]) -> None:
+def describe_dry_run(console: Console, result: dict[str, Any]) -> None:
     """The outcome and its reasons as text. The table of servers follows it."""
-    outcome = "The request would wait." if told["waits"] else ""
-    console.print(f"Dry run: nothing was booted. {outcome}" if outcome else OUTCOMES[told["outcome"]], style="bold", markup=False)
-    for reason in told["refusals"]:
+    outcome = "The request would wait." if result["waits"] else ""
+    console.print(f"Dry run: nothing was booted. {outcome}" if outcome else OUTCOMES[result["outcome"]], style="bold", markup=False)
+    for reason in result["refusals"]:
         console.print(reason, markup=False)
-    if told["waits"]:
-        console.print(f"{told['waits']}.", markup=False)
-    describe_changes(console, told)
-    describe_unread_hints(console, told)
-    if told["one_of"] > 1:
-        text = f"{told['one_of']} hosts are equally good for the first server: a boot draws one of them anew."
+    if result["waits"]:
+        console.print(f"{result['waits']}.", markup=False)
+    describe_changes(console, result)
+    describe_unread_hints(console, result)
+    if result["one_of"] > 1:
+        text = f"{result['one_of']} hosts are equally good for the first server: a boot draws one of them anew."
         console.print(text, markup=False)
-    describe_filters(console, told["filters"])
+    describe_filters(console, result["filters"])
 
 
-def rows(told: dict[str, Any], *, placed_only: bool) -> tuple[Sequence[str], Iterable[Sequence[Any]]]:
+def server_rows(result: dict[str, Any], *, placed_only: bool) -> tuple[Sequence[str], Iterable[Sequence[Any]]]:
     """A row for each server. ``placed_only``: only for those that would find a host."""
-    servers = [server for server in told["servers"] if server["host"] or not placed_only]
+    servers = [server for server in result["servers"] if server["host"] or not placed_only]
     if not any(server.get("numa_nodes") for server in servers):  # not there: the API is of an older release
-        return COLUMNS, [_row(server) for server in servers]
-    return (*COLUMNS, NUMA), [(*_row(server), ", ".join(map(str, server["numa_nodes"]))) for server in servers]
+        return COLUMNS, [_server_row(server) for server in servers]
+    return (*COLUMNS, NUMA), [(*_server_row(server), ", ".join(map(str, server["numa_nodes"]))) for server in servers]
 
 
-def _row(server: dict[str, Any]) -> Sequence[Any]:
+def _server_row(server: dict[str, Any]) -> Sequence[Any]:
     texts = [server[field] or "" for field in ("name", "cell", "host", "node", "availability_zone")]
     score = round(server["score"], 4) if server["host"] else ""
     return (*texts, score, WeigherParts(server["parts"]), HostNames(server["alternates"]))

@@ -34,7 +34,7 @@ class ServerEventList(EventCommand):
     """
 
     def take_action(self, parsed_args: argparse.Namespace) -> Rows:
-        client = self.client(parsed_args)
+        client = self.api_client(parsed_args)
         path = f"servers/{client.find_server(parsed_args.server)}/os-instance-actions"
         actions = client.get(path)["instanceActions"]
         return ACTIONS, [_action_row(client.get(f"{path}/{a['request_id']}")["instanceAction"]) for a in actions if a["request_id"]]
@@ -53,7 +53,7 @@ class ServerEventShow(EventCommand):
         parser.add_argument("--request", metavar="ID", help=text)
 
     def take_action(self, parsed_args: argparse.Namespace) -> Rows:
-        client = self.client(parsed_args)
+        client = self.api_client(parsed_args)
         path = f"servers/{client.find_server(parsed_args.server)}/os-instance-actions"
         request = parsed_args.request or client.get(path)["instanceActions"][-1]["request_id"]
         return EVENTS, _event_rows(client.get(f"{path}/{request}")["instanceAction"]["events"])

@@ -35,19 +35,19 @@ class Explain(HttpCommand, ShowOne):
         parser.add_argument("--tenant", action="store_true", help="show what a tenant of the project sees")
 
     def take_action(self, parsed_args: argparse.Namespace) -> tuple[Sequence[str], Sequence[Any]]:
-        client = self.client(parsed_args, roles="member" if parsed_args.tenant else None)
-        explanation = _explanation(client, parsed_args.subject)
+        client = self.api_client(parsed_args, roles="member" if parsed_args.tenant else None)
+        explanation = _read_explanation(client, parsed_args.subject)
         return tuple(explanation), tuple(explanation.values())
 
     def produce_output(self, parsed_args: argparse.Namespace, column_names: Any, data: Any) -> int:
         """Text for people; the other formats are for programs and get everything."""
         if parsed_args.formatter != "table":
             return super().produce_output(parsed_args, column_names, data)
-        describe(console_on(self.app.stdout), dict(zip(column_names, data, strict=True)))
+        describe_explanation(console_on(self.app.stdout), dict(zip(column_names, data, strict=True)))
         return 0
 
 
-def _explanation(client: ApiClient, subject: str) -> dict[str, Any]:
+def _read_explanation(client: ApiClient, subject: str) -> dict[str, Any]:
     """What the API says of it. A bare uuid is a server's, or else a batch's."""
     if not _REQUEST.fullmatch(subject):
         server = client.find_server(subject)
@@ -64,7 +64,7 @@ def _of_request(client: ApiClient, request: str) -> dict[str, Any]:
     return dict(client.get(f"superconductor/requests/{request}/explanation")["explanation"])
 
 
-def describe(console: Console, explanation: dict[str, Any]) -> None:
+def describe_explanation(console: Console, explanation: dict[str, Any]) -> None:
     """The explanation as text and tables."""
     if "servers" in explanation:
         _describe_request(console, explanation)
@@ -76,7 +76,7 @@ def describe(console: Console, explanation: dict[str, Any]) -> None:
     decisions = explanation.get("decisions", ())
     for number, decision in enumerate(decisions, start=1):
         console.print()
-        console.print(f"Decision {number} of {len(decisions)}: {_outcome(decision, explanation)}", style="bold", markup=False)
+        console.print(f"Decision {number} of {len(decisions)}: {_outcome_text(decision, explanation)}", style="bold", markup=False)
         _describe_decision(console, decision)
     if "attempts" in explanation:
         _describe_attempts(console, explanation["attempts"])
@@ -88,9 +88,9 @@ def _describe_request(console: Console, explanation: dict[str, Any]) -> None:
     console.print(table_of("Servers", ("Name", "ID", "Status", "Message"), rows))
 
 
-def describe_changes(console: Console, told: dict[str, Any]) -> None:
+def describe_changes(console: Console, document: dict[str, Any]) -> None:
     """Which changes of a refused request would have been enough."""
-    changes: list[str] | None = told["would_have_fitted"]
+    changes: list[str] | None = document["would_have_fitted"]
     if changes is None:  # not examined
         return
     if not changes:
@@ -101,19 +101,19 @@ def describe_changes(console: Console, told: dict[str, Any]) -> None:
         console.print("Each of these alone would have been enough:", markup=False)
         for change in changes:
             console.print(f"  - {change}", markup=False)
-    for pair in told.get("would_have_fitted_together", ()):  # an API of the release before does not tell
+    for pair in document.get("would_have_fitted_together", ()):  # an API of the release before does not tell
         console.print(f"It would have fitted {pair}.", markup=False)
-    if flavor := told.get("largest_flavor"):
+    if flavor := document.get("largest_flavor"):
         console.print(f"The largest flavor that fits: {flavor}.", markup=False)
 
 
-def describe_unread_hints(console: Console, told: dict[str, Any]) -> None:
+def describe_unread_hints(console: Console, document: dict[str, Any]) -> None:
     """Which hints of the request changed nothing."""
-    if names := told.get("unread_hints"):  # an API of the release before does not tell
+    if names := document.get("unread_hints"):  # an API of the release before does not tell
         console.print(f"No enabled filter reads these scheduler hints: {', '.join(names)}.", markup=False)
 
 
-def _outcome(decision: dict[str, Any], explanation: dict[str, Any]) -> str:
+def _outcome_text(decision: dict[str, Any], explanation: dict[str, Any]) -> str:
     """What it came to; not what has just been said."""
     message = decision["message"]
     if waits := decision.get("waits"):  # an API of the release before does not tell
@@ -181,12 +181,12 @@ def _describe_for_administrators(console: Console, decision: dict[str, Any]) -> 
     """What would have been enough as well, but is not told to tenants."""
     for relaxation in decision["relaxations"] or ():
         if relaxation["asked"] == Asked.CELL:
-            where = " or ".join(relaxation["places"]) or "several together"
-            console.print(f"Cells that were closed to it and have the room: {where}.", markup=False)
+            place_names = " or ".join(relaxation["places"]) or "several together"
+            console.print(f"Cells that were closed to it and have the room: {place_names}.", markup=False)
     for pair in decision.get("pairs", ()):
         changes = (pair["first"], pair["second"])
         if any(change["asked"] == Asked.CELL for change in changes):
-            words = typed.convert(pair, RelaxationPair).words
+            words = typed.convert_data(pair, RelaxationPair).as_text
             console.print(f"The smallest two changes that are enough together: {words}.", markup=False)
 
 

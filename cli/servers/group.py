@@ -8,7 +8,7 @@ from functools import partial
 
 import msgspec
 
-from cli.shared.base import ActionShow, Admin, AdminLister, AdminShow, Row, Table, at_least, name
+from cli.shared.base import ActionShow, Admin, AdminLister, AdminShow, Row, Table, at_least, checked_name
 from db.api.claims import server_groups
 from db.sql.connection import ApiTransaction
 from objects import errors
@@ -24,11 +24,11 @@ class GroupCreate(ActionShow):
     """
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-        parser.add_argument("name", metavar="NAME", type=name)
+        parser.add_argument("name", metavar="NAME", type=checked_name)
         parser.add_argument(
             "--policy", choices=[str(policy) for policy in GroupPolicy], required=True, help="where members may run"
         )
-        parser.add_argument("--project", metavar="ID", type=name, required=True, help="the project whose group it is")
+        parser.add_argument("--project", metavar="ID", type=checked_name, required=True, help="the project whose group it is")
         parser.add_argument("--user", metavar="ID", default="", help="the user who made it")
         most = "members that one host may run, for anti-affinity (default: 1)"
         parser.add_argument("--max-server-per-host", metavar="N", type=partial(at_least, 1), help=most)
@@ -53,7 +53,7 @@ class GroupCreate(ActionShow):
             max_server_per_rack=parsed_args.max_server_per_rack,
         )
         self.deployment.api_database.write(server_groups.create, group)
-        return _shown(group)
+        return _show_group(group)
 
 
 class GroupSet(ActionShow):
@@ -65,11 +65,11 @@ class GroupSet(ActionShow):
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         parser.add_argument("group", metavar="GROUP", help="UUID, or name")
         parser.add_argument("--project", metavar="ID", help="the project that has the name")
-        parser.add_argument("--name", metavar="NAME", type=name, required=True, help="its new name")
+        parser.add_argument("--name", metavar="NAME", type=checked_name, required=True, help="its new name")
 
     def take_action(self, parsed_args: argparse.Namespace) -> Shown:
         database = self.deployment.api_database
-        return _shown(database.write(_rename, parsed_args.group, parsed_args.project, parsed_args.name))
+        return _show_group(database.write(_rename_group, parsed_args.group, parsed_args.project, parsed_args.name))
 
 
 class GroupList(AdminLister):
@@ -82,9 +82,9 @@ class GroupList(AdminLister):
         parser.add_argument("--project", metavar="ID", help="only of this project")
 
     def take_action(self, parsed_args: argparse.Namespace) -> Table:
-        found = self.deployment.api_database.read(server_groups.list_all, parsed_args.project)
+        groups = self.deployment.api_database.read(server_groups.list_all, parsed_args.project)
         return ("UUID", "Name", "Project", "Policy", "Max Per Host", "Max Per Rack"), [
-            (g.uuid, g.name, g.project_id, str(g.policy), g.max_server_per_host, g.max_server_per_rack) for g in found
+            (g.uuid, g.name, g.project_id, str(g.policy), g.max_server_per_host, g.max_server_per_rack) for g in groups
         ]
 
 
@@ -99,7 +99,7 @@ class GroupShow(AdminShow):
         parser.add_argument("--project", metavar="ID", help="the project that has the name")
 
     def take_action(self, parsed_args: argparse.Namespace) -> Shown:
-        return _shown(self.deployment.api_database.read(_find, parsed_args.group, parsed_args.project))
+        return _show_group(self.deployment.api_database.read(_find_group, parsed_args.group, parsed_args.project))
 
 
 class GroupDelete(Admin):
@@ -114,30 +114,30 @@ class GroupDelete(Admin):
 
     def take_action(self, parsed_args: argparse.Namespace) -> None:
         database = self.deployment.api_database
-        self.each(parsed_args.groups, lambda reference: database.write(_delete, reference, parsed_args.project))
+        self.do_each(parsed_args.groups, lambda reference: database.write(_delete, reference, parsed_args.project))
 
 
-def _find(tx: ApiTransaction, reference: str, project_id: str | None) -> ServerGroup:
+def _find_group(tx: ApiTransaction, reference: str, project_id: str | None) -> ServerGroup:
     """By UUID, or by a name that only one group has. Raises NotFound, and Conflict for a name of several."""
-    found = [group for group in server_groups.list_all(tx, project_id) if reference in (group.uuid, group.name)]
-    if not found:
+    matching = [group for group in server_groups.list_all(tx, project_id) if reference in (group.uuid, group.name)]
+    if not matching:
         raise errors.NotFound(f"Server group '{reference}' not found")
-    if len(found) > 1:
+    if len(matching) > 1:
         raise errors.Conflict(f"Several server groups are named '{reference}': give a UUID, or --project if they are of several")
-    return found[0]
+    return matching[0]
 
 
-def _rename(tx: ApiTransaction, reference: str, project_id: str | None, new_name: str) -> ServerGroup:
-    group = msgspec.structs.replace(_find(tx, reference, project_id), name=new_name)
-    server_groups.update(tx, group)
+def _rename_group(tx: ApiTransaction, reference: str, project_id: str | None, new_name: str) -> ServerGroup:
+    group = msgspec.structs.replace(_find_group(tx, reference, project_id), name=new_name)
+    server_groups.rename_group(tx, group)
     return group
 
 
 def _delete(tx: ApiTransaction, reference: str, project_id: str | None) -> None:
-    server_groups.delete(tx, _find(tx, reference, project_id).uuid)
+    server_groups.delete(tx, _find_group(tx, reference, project_id).uuid)
 
 
-def _shown(group: ServerGroup) -> Shown:
+def _show_group(group: ServerGroup) -> Shown:
     return ("uuid", "name", "project", "user", "policy", "max_server_per_host", "max_server_per_rack"), (
         group.uuid,
         group.name,

@@ -25,7 +25,7 @@ class HoldList(HttpCommand, Lister):
     """
 
     def take_action(self, parsed_args: argparse.Namespace) -> Rows:
-        return COLUMNS, [_row(hold) for hold in self.client(parsed_args).get("superconductor/holds")["holds"]]
+        return COLUMNS, [_hold_row(hold) for hold in self.api_client(parsed_args).get("superconductor/holds")["holds"]]
 
 
 class HoldShow(HttpCommand, Lister):
@@ -38,7 +38,7 @@ class HoldShow(HttpCommand, Lister):
         parser.add_argument("hold", metavar="HOLD", help="id of the hold")
 
     def take_action(self, parsed_args: argparse.Namespace) -> Rows:
-        return servers_of(self.client(parsed_args).get(f"superconductor/holds/{parsed_args.hold}")["hold"])
+        return servers_of(self.api_client(parsed_args).get(f"superconductor/holds/{parsed_args.hold}")["hold"])
 
 
 class HoldBoot(HttpCommand, Lister):
@@ -51,7 +51,9 @@ class HoldBoot(HttpCommand, Lister):
         parser.add_argument("hold", metavar="HOLD", help="id of the hold")
 
     def take_action(self, parsed_args: argparse.Namespace) -> Rows:
-        return servers_of(self.client(parsed_args).ask("POST", f"superconductor/holds/{parsed_args.hold}/boot")["hold"])
+        return servers_of(
+            self.api_client(parsed_args).send_request("POST", f"superconductor/holds/{parsed_args.hold}/boot")["hold"]
+        )
 
 
 class HoldRelease(HttpCommand):
@@ -64,22 +66,22 @@ class HoldRelease(HttpCommand):
         parser.add_argument("holds", metavar="HOLD", nargs="+", help="id of the hold")
 
     def take_action(self, parsed_args: argparse.Namespace) -> None:
-        client = self.client(parsed_args)
+        client = self.api_client(parsed_args)
         for hold in parsed_args.holds:
             try:
                 client.delete(f"superconductor/holds/{hold}")
             except REFUSALS as refusal:
                 self.status = 1
-                self.warn(str(refusal))
+                self.warn_user(str(refusal))
 
 
 def servers_of(hold: dict[str, Any]) -> Rows:
-    return SERVER_COLUMNS, [[_shown(server.get(column.lower())) for column in SERVER_COLUMNS] for server in hold["servers"]]
+    return SERVER_COLUMNS, [[_shown_value(server.get(column.lower())) for column in SERVER_COLUMNS] for server in hold["servers"]]
 
 
-def _row(hold: dict[str, Any]) -> Sequence[Any]:
+def _hold_row(hold: dict[str, Any]) -> Sequence[Any]:
     return hold["id"], hold["state"], hold["project_id"], len(hold["servers"]), hold["expires_at"]
 
 
-def _shown(value: Any) -> Any:
+def _shown_value(value: Any) -> Any:
     return "" if value is None else value

@@ -18,10 +18,10 @@ class _NewImage(ActionCommand):
             "--property", action="append", default=[], type=key_value, metavar="KEY=VALUE", help="of the image; may be repeated"
         )
 
-    def value(self, parsed_args: argparse.Namespace, client: ApiClient) -> dict[str, Any]:
+    def action_value(self, parsed_args: argparse.Namespace, client: ApiClient) -> dict[str, Any]:
         return {"name": parsed_args.name, "metadata": dict(parsed_args.property)}
 
-    def answered(self, reference: str, answer: Any) -> None:
+    def show_answer(self, reference: str, answer: Any) -> None:
         print(f"{reference}: image {answer['image_id']}", file=self.app.stdout)
 
 
@@ -49,6 +49,6 @@ class ServerBackupCreate(_NewImage):
         parser.add_argument("--type", default="daily", help="of the backup, such as daily or weekly (default: daily)")
         parser.add_argument("--rotate", type=int, default=1, metavar="COUNT", help="backups of this type to keep (default: 1)")
 
-    def value(self, parsed_args: argparse.Namespace, client: ApiClient) -> dict[str, Any]:
-        kept = {"backup_type": parsed_args.type, "rotation": parsed_args.rotate}
-        return super().value(parsed_args, client) | kept
+    def action_value(self, parsed_args: argparse.Namespace, client: ApiClient) -> dict[str, Any]:
+        backup_fields = {"backup_type": parsed_args.type, "rotation": parsed_args.rotate}
+        return super().action_value(parsed_args, client) | backup_fields

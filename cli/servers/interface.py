@@ -18,7 +18,7 @@ class _InterfaceChange(HttpCommand):
         parser.add_argument("server", metavar="SERVER", help="id or name of the server")
         parser.add_argument("--wait", action="store_true", help="wait until its host has done it; fail if it could not")
 
-    def end(self, parsed_args: argparse.Namespace, client: ApiClient, uuid: str) -> None:
+    def await_end(self, parsed_args: argparse.Namespace, client: ApiClient, uuid: str) -> None:
         """The API has accepted it. With ``--wait``, wait for its end."""
         if not parsed_args.wait:
             return
@@ -31,7 +31,7 @@ class _InterfaceChange(HttpCommand):
         action = client.get(path)["instanceAction"]
         if action["message"]:
             self.status = 1
-            self.warn(f"{parsed_args.server} ({uuid}): {action['message']}")
+            self.warn_user(f"{parsed_args.server} ({uuid}): {action['message']}")
 
 
 class ServerAddNetwork(_InterfaceChange):
@@ -51,17 +51,17 @@ class ServerAddNetwork(_InterfaceChange):
         parser.add_argument("--tag", help="by which the config drive of a rebuilt or moved server names the interface")
 
     def take_action(self, parsed_args: argparse.Namespace) -> None:
-        client = self.client(parsed_args)
+        client = self.api_client(parsed_args)
         uuid = client.find_server(parsed_args.server)
-        asked: dict[str, Any] = {} if parsed_args.network == "auto" else {"net_id": network_id(client, parsed_args.network)}
+        attachment: dict[str, Any] = {} if parsed_args.network == "auto" else {"net_id": network_id(client, parsed_args.network)}
         if parsed_args.fixed_ip:
-            asked["fixed_ips"] = [{"ip_address": parsed_args.fixed_ip}]
+            attachment["fixed_ips"] = [{"ip_address": parsed_args.fixed_ip}]
         if parsed_args.tag:
-            asked["tag"] = parsed_args.tag
-        made = client.post(f"servers/{uuid}/os-interface", {"interfaceAttachment": asked})["interfaceAttachment"]
-        addresses = ", ".join(each["ip_address"] for each in made["fixed_ips"])
-        print(f"{parsed_args.server}: port {made['port_id']} with {addresses}", file=self.app.stdout)
-        self.end(parsed_args, client, uuid)
+            attachment["tag"] = parsed_args.tag
+        created = client.post_json(f"servers/{uuid}/os-interface", {"interfaceAttachment": attachment})["interfaceAttachment"]
+        addresses = ", ".join(fixed_ip["ip_address"] for fixed_ip in created["fixed_ips"])
+        print(f"{parsed_args.server}: port {created['port_id']} with {addresses}", file=self.app.stdout)
+        self.await_end(parsed_args, client, uuid)
 
 
 class ServerRemovePort(_InterfaceChange):
@@ -75,17 +75,21 @@ class ServerRemovePort(_InterfaceChange):
         parser.add_argument("port", metavar="PORT", help="id, MAC or an address of the interface")
 
     def take_action(self, parsed_args: argparse.Namespace) -> None:
-        client = self.client(parsed_args)
+        client = self.api_client(parsed_args)
         uuid = client.find_server(parsed_args.server)
         port = _port_id(client.get(f"servers/{uuid}/os-interface")["interfaceAttachments"], parsed_args.port)
         client.delete(f"servers/{uuid}/os-interface/{port}")
-        self.end(parsed_args, client, uuid)
+        self.await_end(parsed_args, client, uuid)
 
 
 def _port_id(interfaces: list[dict[str, Any]], reference: str) -> str:
     """The id of the interface with this id, MAC or address. Raises errors.NotFound with those that there are."""
-    for each in interfaces:
-        if reference.lower() in (each["port_id"], each["mac_addr"], *(fixed["ip_address"] for fixed in each["fixed_ips"])):
-            return str(each["port_id"])
-    known = ", ".join(f"{each['port_id']} ({each['mac_addr']})" for each in interfaces) or "none"
+    for interface in interfaces:
+        if reference.lower() in (
+            interface["port_id"],
+            interface["mac_addr"],
+            *(fixed["ip_address"] for fixed in interface["fixed_ips"]),
+        ):
+            return str(interface["port_id"])
+    known = ", ".join(f"{interface['port_id']} ({interface['mac_addr']})" for interface in interfaces) or "none"
     raise errors.NotFound(f"The server has no interface {reference!r}. It has: {known}.")

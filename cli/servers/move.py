@@ -58,13 +58,18 @@ class MoveList(AdminLister):
             include_ended=parsed_args.all or state is OperationState.ENDED,
             limit=parsed_args.limit,
         )
-        now = database.now()
+        now = database.current_time()
         rows = [
             (
-                *(each.uuid, each.server_uuid, str(each.kind), _state(each)),
-                *(each.source_host, each.target_host, round(max(0.0, now - each.created_at)), each.frozen or each.fault),
+                *(operation.uuid, operation.server_uuid, str(operation.kind), _state_text(operation)),
+                *(
+                    operation.source_host,
+                    operation.target_host,
+                    round(max(0.0, now - operation.created_at)),
+                    operation.frozen or operation.fault,
+                ),
             )
-            for each in database.read(operations.list_, query)
+            for operation in database.read(operations.list_, query)
         ]
         return ("Operation", "Server", "Kind", "State", "From", "To", "Age", "Fault"), rows
 
@@ -79,28 +84,28 @@ class MoveShow(AdminShow):
         parser.add_argument("operation", metavar="OPERATION", help="its UUID, as 'operation list' shows it")
 
     def take_action(self, parsed_args: argparse.Namespace) -> tuple[Sequence[str], Sequence[Any]]:
-        each = _found(self, parsed_args.operation)
+        operation = _find_operation(self, parsed_args.operation)
         shown: dict[str, Any] = {
-            "Operation": each.uuid,
-            "Server": each.server_uuid,
-            "Kind": str(each.kind),
-            "State": _state(each),
-            "From": each.source_host,
-            "To": each.target_host,
-            "Requested Host": each.args.host,
-            "Cross Cell": "yes" if each.args.cross_cell else "no",
-            "Host Called Dead": "yes" if each.forced else "no",
-            "Project": each.project_id,
-            "User": each.user_id,
-            "Request": each.request_id,
-            "Source Body": each.source_uuid,
-            "New Body": each.twin_uuid,
-            "Created": liveness.moment(each.created_at),
-            "Updated": liveness.moment(each.updated_at),
-            "Deadline": liveness.moment(each.deadline),
-            "Ended": liveness.moment(each.ended_at),
-            "Fault": each.fault,
-            "Not Compared": each.frozen,
+            "Operation": operation.uuid,
+            "Server": operation.server_uuid,
+            "Kind": str(operation.kind),
+            "State": _state_text(operation),
+            "From": operation.source_host,
+            "To": operation.target_host,
+            "Requested Host": operation.args.host,
+            "Cross Cell": "yes" if operation.args.cross_cell else "no",
+            "Host Called Dead": "yes" if operation.forced else "no",
+            "Project": operation.project_id,
+            "User": operation.user_id,
+            "Request": operation.request_id,
+            "Source Body": operation.source_uuid,
+            "New Body": operation.twin_uuid,
+            "Created": liveness.format_moment(operation.created_at),
+            "Updated": liveness.format_moment(operation.updated_at),
+            "Deadline": liveness.format_moment(operation.deadline),
+            "Ended": liveness.format_moment(operation.ended_at),
+            "Fault": operation.fault,
+            "Not Compared": operation.frozen,
         }
         return tuple(shown), tuple(shown.values())
 
@@ -113,20 +118,20 @@ class _DecideMoves(Admin):
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         parser.add_argument("operations", metavar="OPERATION", nargs="+", help="its UUID, as 'operation list' shows it")
 
-    def decide(self, uuids: Sequence[str], write: Callable[[str], Stepped], refusal: Callable[[Operation], str]) -> None:
+    def decide_moves(self, uuids: Sequence[str], write: Callable[[str], Stepped], refusal: Callable[[Operation], str]) -> None:
         """``write`` for each; ``refusal`` says why an operation was left as it is."""
 
-        def one(uuid: str) -> None:
-            operations.refuse_frozen(_found(self, uuid))
+        def decide_move(uuid: str) -> None:
+            operations.refuse_frozen(_find_operation(self, uuid))
             if self.ending is not None:
-                last_body.refuse(self.deployment.api_database, self.deployment.registry, self.ending, uuid)
+                last_body.refuse_last_body(self.deployment.api_database, self.deployment.cell_registry, self.ending, uuid)
             if not write(uuid).operations:
-                raise errors.Conflict(refusal(_found(self, uuid)))
+                raise errors.Conflict(refusal(_find_operation(self, uuid)))
 
-        self.each(uuids, one)
+        self.do_each(uuids, decide_move)
 
     @property
-    def ledger(self) -> Ledger:
+    def move_ledger(self) -> Ledger:
         return Ledger(self.deployment.api_database, "move")
 
 
@@ -142,8 +147,8 @@ class MoveAbort(_DecideMoves):
     ending = Ending.GIVE_UP
 
     def take_action(self, parsed_args: argparse.Namespace) -> None:
-        ledger, why = self.ledger, f"Given up by the operator {user_name()}."
-        self.decide(parsed_args.operations, lambda uuid: steps.abort(ledger, uuid, why), _not_abortable)
+        ledger, why = self.move_ledger, f"Given up by the operator {user_name()}."
+        self.decide_moves(parsed_args.operations, lambda uuid: steps.abort_operation(ledger, uuid, why), _not_abortable)
 
 
 class MoveConfirm(_DecideMoves):
@@ -155,8 +160,10 @@ class MoveConfirm(_DecideMoves):
     ending = Ending.CONFIRM
 
     def take_action(self, parsed_args: argparse.Namespace) -> None:
-        database, ledger = self.deployment.api_database, self.ledger
-        self.decide(parsed_args.operations, lambda uuid: ledger.write(steps.confirm, [uuid], database.now()), _not_waiting)
+        database, ledger = self.deployment.api_database, self.move_ledger
+        self.decide_moves(
+            parsed_args.operations, lambda uuid: ledger.write(steps.confirm_moves, [uuid], database.current_time()), _not_waiting
+        )
 
 
 class MoveRevert(_DecideMoves):
@@ -169,18 +176,20 @@ class MoveRevert(_DecideMoves):
 
     def take_action(self, parsed_args: argparse.Namespace) -> None:
         database = self.deployment.api_database
-        self.decide(parsed_args.operations, lambda uuid: database.write(steps.revert, [uuid], database.now()), _not_waiting)
+        self.decide_moves(
+            parsed_args.operations, lambda uuid: database.write(steps.revert_moves, [uuid], database.current_time()), _not_waiting
+        )
 
 
-def _found(command: Admin, uuid: str) -> Operation:
-    found = command.deployment.api_database.read(operations.get, [uuid])
-    if not found:
+def _find_operation(command: Admin, uuid: str) -> Operation:
+    rows = command.deployment.api_database.read(operations.get, [uuid])
+    if not rows:
         raise errors.NotFound(f"There is no operation {uuid[:80]!r}: 'operation list --all' shows them")
-    return found[0]
+    return rows[0]
 
 
-def _state(each: Operation) -> str:
-    return str(each.state if each.outcome is None else each.outcome)
+def _state_text(operation: Operation) -> str:
+    return str(operation.state if operation.outcome is None else operation.outcome)
 
 
 _ADVICE = {
@@ -194,10 +203,10 @@ _ADVICE = {
 }
 
 
-def _not_abortable(each: Operation) -> str:
-    why = f"it has ended: {each.outcome}" if each.outcome is not None else _ADVICE.get(each.state, "try again")
-    return f"The {each.kind} {each.uuid} in state {each.state} cannot be given up: {why}"
+def _not_abortable(operation: Operation) -> str:
+    why = f"it has ended: {operation.outcome}" if operation.outcome is not None else _ADVICE.get(operation.state, "try again")
+    return f"The {operation.kind} {operation.uuid} in state {operation.state} cannot be given up: {why}"
 
 
-def _not_waiting(each: Operation) -> str:
-    return f"The {each.kind} {each.uuid} does not wait for its user: it is in state {_state(each)}"
+def _not_waiting(operation: Operation) -> str:
+    return f"The {operation.kind} {operation.uuid} does not wait for its user: it is in state {_state_text(operation)}"

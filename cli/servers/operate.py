@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from cli.servers.server import encoded
+from cli.servers.server import encode_file
 from cli.shared.http import ApiClient, HttpCommand
 from cli.shared.references import flavor_named, image_id
 from cli.shared.waiting import wait_for_end
@@ -31,43 +31,43 @@ class ActionCommand(HttpCommand):
         parser.add_argument("--wait", action="store_true", help="wait until nothing is under way; fail if a server ends in ERROR")
 
     def take_action(self, parsed_args: argparse.Namespace) -> None:
-        client = self.client(parsed_args)
-        value = self.value(parsed_args, client)
+        client = self.api_client(parsed_args)
+        value = self.action_value(parsed_args, client)
         accepted: list[str] = []
         for reference in parsed_args.servers:
             try:
                 uuid = client.find_server(reference, status=self.named_in_status)
                 with flavor_named(getattr(parsed_args, "flavor", "")):
-                    answer = client.post(f"servers/{uuid}/action", {self.action: value})
-                self.answered(reference, answer)
+                    answer = client.post_json(f"servers/{uuid}/action", {self.action: value})
+                self.show_answer(reference, answer)
                 accepted.append(uuid)
             except REFUSALS as refusal:
                 self.status = 1
-                self.warn(str(refusal))
+                self.warn_user(str(refusal))
         if getattr(parsed_args, "wait", False):
             for uuid in accepted:
-                self._wait(client, uuid)
+                self._wait_idle(client, uuid)
 
-    def value(self, parsed_args: argparse.Namespace, client: ApiClient) -> dict[str, Any] | None:
+    def action_value(self, parsed_args: argparse.Namespace, client: ApiClient) -> dict[str, Any] | None:
         """What the body says of the action."""
         return None
 
-    def answered(self, reference: str, answer: Any) -> None:
+    def show_answer(self, reference: str, answer: Any) -> None:
         """What the API answers about one server."""
 
-    def _wait(self, client: ApiClient, uuid: str) -> None:
+    def _wait_idle(self, client: ApiClient, uuid: str) -> None:
         wait_for_end(f"What was asked of server {uuid}", partial(_is_idle, client, uuid))
-        failure = _failure(client, uuid)
+        failure = _failure_of(client, uuid)
         if failure:
             self.status = 1
-            self.warn(f"{client.get(f'servers/{uuid}')['server']['name']} ({uuid}): {failure}")
+            self.warn_user(f"{client.get(f'servers/{uuid}')['server']['name']} ({uuid}): {failure}")
 
 
 def _is_idle(client: ApiClient, uuid: str) -> bool:
     return client.get(f"servers/{uuid}")["server"]["OS-EXT-STS:task_state"] is None
 
 
-def _failure(client: ApiClient, uuid: str) -> str:
+def _failure_of(client: ApiClient, uuid: str) -> str:
     """Why the newest action on the server failed; empty: it did not."""
     newest = client.get(f"servers/{uuid}/os-instance-actions")["instanceActions"][0]
     return newest["message"] or ""
@@ -139,7 +139,7 @@ class ServerReboot(ActionCommand):
         super().add_arguments(parser)
         parser.add_argument("--hard", action="store_true", help="without asking their systems, like a power cut")
 
-    def value(self, parsed_args: argparse.Namespace, client: ApiClient) -> dict[str, Any]:
+    def action_value(self, parsed_args: argparse.Namespace, client: ApiClient) -> dict[str, Any]:
         return {"type": "HARD" if parsed_args.hard else "SOFT"}
 
 
@@ -201,15 +201,15 @@ class ServerRebuild(ActionCommand):
         user_data.add_argument("--user-data", type=Path, metavar="FILE", help="file that the guests get as user data")
         user_data.add_argument("--no-user-data", action="store_true", help="the guests get no user data")
 
-    def value(self, parsed_args: argparse.Namespace, client: ApiClient) -> dict[str, Any]:
+    def action_value(self, parsed_args: argparse.Namespace, client: ApiClient) -> dict[str, Any]:
         value: dict[str, Any] = {"imageRef": image_id(client, parsed_args.image)}
         if parsed_args.key_name or parsed_args.no_key_name:
             value["key_name"] = parsed_args.key_name
         if parsed_args.user_data or parsed_args.no_user_data:
-            value["user_data"] = encoded(parsed_args.user_data) if parsed_args.user_data else None
+            value["user_data"] = encode_file(parsed_args.user_data) if parsed_args.user_data else None
         return value
 
-    def answered(self, reference: str, answer: Any) -> None:
+    def show_answer(self, reference: str, answer: Any) -> None:
         if password := answer["server"].get("adminPass"):
             print(f"{reference}: password {password}", file=self.app.stdout)
 
@@ -235,7 +235,7 @@ class ServerResize(ActionCommand):
         self.action = "confirmResize" if parsed_args.confirm else "revertResize" if parsed_args.revert else "resize"
         super().take_action(parsed_args)
 
-    def value(self, parsed_args: argparse.Namespace, client: ApiClient) -> dict[str, Any] | None:
+    def action_value(self, parsed_args: argparse.Namespace, client: ApiClient) -> dict[str, Any] | None:
         if parsed_args.flavor is None:
             return None
         return {"flavorRef": parsed_args.flavor} | ({CROSS_CELL: True} if parsed_args.cross_cell else {})
@@ -247,7 +247,7 @@ class _Move(ActionCommand):
         parser.add_argument("--to", metavar="HOST", help="to this host; it must pass all filters")
         parser.add_argument("--cross-cell", action="store_true", help="the servers may go to another cell")
 
-    def value(self, parsed_args: argparse.Namespace, client: ApiClient) -> dict[str, Any]:
+    def action_value(self, parsed_args: argparse.Namespace, client: ApiClient) -> dict[str, Any]:
         return ({"host": parsed_args.to} if parsed_args.to else {}) | ({CROSS_CELL: True} if parsed_args.cross_cell else {})
 
 
@@ -269,9 +269,9 @@ class ServerMigrate(_Move):
         self.action = "os-migrateLive" if parsed_args.live else "migrate"
         super().take_action(parsed_args)
 
-    def value(self, parsed_args: argparse.Namespace, client: ApiClient) -> dict[str, Any]:
+    def action_value(self, parsed_args: argparse.Namespace, client: ApiClient) -> dict[str, Any]:
         live = {"host": parsed_args.to, "block_migration": "auto"}
-        return super().value(parsed_args, client) | (live if parsed_args.live else {VERIFY: parsed_args.verify})
+        return super().action_value(parsed_args, client) | (live if parsed_args.live else {VERIFY: parsed_args.verify})
 
 
 class ServerEvacuate(_Move):

@@ -44,42 +44,42 @@ class PlanRebalance(HttpCommand, Lister):
     def take_action(self, parsed_args: argparse.Namespace) -> Table:
         if not parsed_args.dry_run:
             raise errors.Invalid(REFUSED)
-        asked = [("at_most", f"{parsed_args.at_most:g}"), *(("flavor", flavor) for flavor in parsed_args.flavors)]
-        told = self.client(parsed_args).get(f"superconductor/rebalance?{urlencode(asked)}")["rebalance"]
-        if parsed_args.formatter == "table" and not self.quiet:
-            describe(console_on(self.app.stdout), told)
+        query = [("at_most", f"{parsed_args.at_most:g}"), *(("flavor", flavor) for flavor in parsed_args.flavors)]
+        plan = self.api_client(parsed_args).get(f"superconductor/rebalance?{urlencode(query)}")["rebalance"]
+        if parsed_args.formatter == "table" and not self.is_quiet:
+            describe_plan(console_on(self.app.stdout), plan)
         return COLUMNS, [
             (
-                each["server"],
-                each["name"],
-                each["source"],
-                each["destination"],
-                each["flavor"],
-                each["vcpus"],
-                each["memory_mb"],
-                each["live"],
-                each["gain"],
+                move["server"],
+                move["name"],
+                move["source"],
+                move["destination"],
+                move["flavor"],
+                move["vcpus"],
+                move["memory_mb"],
+                move["live"],
+                move["gain"],
             )
-            for each in told["moves"]
+            for move in plan["moves"]
         ]
 
 
-def describe(console: Console, told: dict[str, Any]) -> None:
+def describe_plan(console: Console, plan: dict[str, Any]) -> None:
     """The hosts before and after the moves, and what could not be moved."""
-    before, after = told["before"], told["after"]
+    before, after = plan["before"], plan["after"]
     lines = [
-        f"Dry run: nothing was moved. {len(told['moves'])} moves empty {len(told['hosts'])} hosts; {told['bound']} at most by any"
-        f" {told['allowed']} moves, of {told['servers']} servers.",
+        f"Dry run: nothing was moved. {len(plan['moves'])} moves empty {len(plan['hosts'])} hosts; {plan['bound']} at most by any"
+        f" {plan['allowed']} moves, of {plan['servers']} servers.",
         f"Empty hosts: {before['empty_hosts']} before, {after['empty_hosts']} after.",
         f"Stranded vCPUs: {before['stranded_vcpus']:.0f} before, {after['stranded_vcpus']:.0f} after.",
         f"Stranded memory: {before['stranded_memory_mb']:.0f} MiB before, {after['stranded_memory_mb']:.0f} MiB after.",
     ]
     lines += [f"{name}: {count} more fit before, {after['fits'][name]} after." for name, count in before["fits"].items()]
-    if told["hosts"]:
-        lines.append(f"Emptied: {', '.join(told['hosts'])}.")
-    if told["kept"]:
-        lines.append(f"Kept where they are: {', '.join(f'{count} ({reason})' for reason, count in told['kept'].items())}.")
-    if told["early"]:
+    if plan["hosts"]:
+        lines.append(f"Emptied: {', '.join(plan['hosts'])}.")
+    if plan["kept"]:
+        lines.append(f"Kept where they are: {', '.join(f'{count} ({reason})' for reason, count in plan['kept'].items())}.")
+    if plan["early"]:
         lines.append("The scheduler has just started: hosts that it has not heard of yet are missing.")
     for line in lines:
         console.print(line, markup=False)

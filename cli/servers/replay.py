@@ -40,28 +40,30 @@ class ReplayDecision(AdminShow):
         parser.add_argument("--config", metavar="FILE", help="configuration file whose [scheduler] options hold")
 
     def take_action(self, parsed_args: argparse.Namespace) -> tuple[Sequence[str], Sequence[Any]]:
-        from scheduler.what_if.replay import replay
+        from scheduler.what_if.replay import replay_decision
 
-        settings = _settings(parsed_args.config) if parsed_args.config else None
-        decision, spec = self._stored(parsed_args.decision)
+        settings = _read_settings(parsed_args.config) if parsed_args.config else None
+        decision, spec = self._read_decision(parsed_args.decision)
         database = self.deployment.api_database
-        uuids = {each.name: each.uuid for each in database.read(_cells)}
+        uuids = {mapping.name: mapping.uuid for mapping in database.read(_list_cells)}
         if settings is None:
-            found = replay(decision, spec, uuids)
+            replayed = replay_decision(decision, spec, uuids)
         else:
-            found = replay(decision, spec, uuids, settings, self._attributes(decision), database.read(_aggregates))
-        self.status = int(settings is None and not found.is_same)
-        document = _document(found, parsed_args.config)
+            replayed = replay_decision(
+                decision, spec, uuids, settings, self._read_attributes(decision), database.read(_list_aggregates)
+            )
+        self.status = int(settings is None and not replayed.is_same)
+        document = _replay_document(replayed, parsed_args.config)
         return tuple(document), tuple(document.values())
 
     def produce_output(self, parsed_args: argparse.Namespace, column_names: Any, data: Any) -> int:
         """Text for people; the other formats are for programs and get everything."""
         if parsed_args.formatter != "table":
             return super().produce_output(parsed_args, column_names, data)
-        _describe(console_on(self.app.stdout), dict(zip(column_names, data, strict=True)))
+        _describe_replay(console_on(self.app.stdout), dict(zip(column_names, data, strict=True)))
         return 0
 
-    def _stored(self, decision_id: str) -> tuple[Decision, Any]:
+    def _read_decision(self, decision_id: str) -> tuple[Decision, Any]:
         """The decision, and the request that it was about."""
         from db.api.claims import decisions
         from db.api.servers import mappings
@@ -71,63 +73,63 @@ class ReplayDecision(AdminShow):
         except ValueError:
             raise errors.Invalid(f"{decision_id[:80]!r} is not the id of a decision: 'explain' shows the ids.") from None
         decision = self.deployment.api_database.read(decisions.get, key)
-        spec = self.deployment.api_database.read(mappings.specs, [decision.batch_id]).get(decision.batch_id)
+        spec = self.deployment.api_database.read(mappings.specs_by_batch, [decision.batch_id]).get(decision.batch_id)
         if spec is None:
             raise errors.NotFound(f"Decision {key} cannot be replayed: the request of its batch is deleted.")
         return decision, spec
 
-    def _attributes(self, decision: Decision) -> dict[tuple[str, str], dict[str, Any]]:
+    def _read_attributes(self, decision: Decision) -> dict[tuple[str, str], dict[str, Any]]:
         """What the drivers of the kept hosts report now. A cell that does not answer is warned of."""
         from db.cell import compute_nodes
 
         named = [(one.host, one.cell) for one in decision.candidates]
         named += [(host, cell) for host, _, cell in (decision.basis.further if decision.basis else ())]
-        found: dict[tuple[str, str], dict[str, Any]] = {}
-        for cell in self.deployment.registry.cells():
+        attributes: dict[tuple[str, str], dict[str, Any]] = {}
+        for cell in self.deployment.cell_registry.list_cells():
             hosts = {host for host, name in named if name == cell.name}
             if not hosts:
                 continue
             try:
                 nodes = cell.read(compute_nodes.of_hosts, hosts)
             except errors.SuperconductorError as error:
-                self.warn(f"cell {cell.name}: filters that were not in force know no attributes of its hosts: {error}")
+                self.warn_user(f"cell {cell.name}: filters that were not in force know no attributes of its hosts: {error}")
                 continue
-            found |= {(node.host, node.node): dict(node.attributes) for node in nodes}
-        return found
+            attributes |= {(node.host, node.node): dict(node.attributes) for node in nodes}
+        return attributes
 
 
-def _cells(tx: Any) -> list[Any]:
+def _list_cells(tx: Any) -> list[Any]:
     from db.api.deployment import cell_mappings
 
     return cell_mappings.list_all(tx)
 
 
-def _aggregates(tx: Any) -> list[Any]:
+def _list_aggregates(tx: Any) -> list[Any]:
     from db.api.deployment import aggregates
 
     return aggregates.list_all(tx)
 
 
-def _settings(path: str) -> SchedulerSettings:
+def _read_settings(path: str) -> SchedulerSettings:
     """The [scheduler] options of a file."""
     from scheduler import opts
     from service import config
 
-    return opts.settings(config.load(["--config-file", path], opts.list_opts()))
+    return opts.read_settings(config.load_options(["--config-file", path], opts.list_opts()))
 
 
-def _document(found: Replay, config: str | None) -> dict[str, Any]:
-    decision, basis = found.decision, found.decision.basis
+def _replay_document(replayed: Replay, config: str | None) -> dict[str, Any]:
+    decision, basis = replayed.decision, replayed.decision.basis
     return {
         "decision": decision.id,
         "batch_id": decision.batch_id,
         "at": decision.at,
         "config": config,
-        "same": found.is_same,
-        "servers": [msgspec.to_builtins(server) for server in found.servers],
-        "settings": {name: {"then": then, "now": now} for name, then, now in found.settings},
-        "reasons": list(found.reasons),
-        "notes": list(found.notes),
+        "same": replayed.is_same,
+        "servers": [msgspec.to_builtins(server) for server in replayed.servers],
+        "settings": {name: {"then": then, "now": now} for name, then, now in replayed.settings},
+        "reasons": list(replayed.reasons),
+        "notes": list(replayed.notes),
         "hosts_kept": len(basis.hosts) if basis else 0,
         "hosts": decision.hosts,
         "ledger": {str(writer): sequence for writer, sequence in basis.ledger} if basis else {},
@@ -135,24 +137,26 @@ def _document(found: Replay, config: str | None) -> dict[str, Any]:
     }
 
 
-def _describe(console: Console, told: dict[str, Any]) -> None:
-    at = datetime.fromtimestamp(told["at"], UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-    how = f"with {told['config']}" if told["config"] else "as it was configured"
-    console.print(f"Decision {told['decision']} of {at}, taken again {how}.", style="bold", markup=False)
-    _lines(console, told["notes"])
-    rows = [(each["instance_uuid"], each["then"], each["now"] or "none", _word(each)) for each in told["servers"]]
+def _describe_replay(console: Console, document: dict[str, Any]) -> None:
+    at = datetime.fromtimestamp(document["at"], UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    configuration = f"with {document['config']}" if document["config"] else "as it was configured"
+    console.print(f"Decision {document['decision']} of {at}, taken again {configuration}.", style="bold", markup=False)
+    _print_lines(console, document["notes"])
+    rows = [(item["instance_uuid"], item["then"], item["now"] or "none", _same_word(item)) for item in document["servers"]]
     console.print(table_of("Servers", ("Server", "Host Then", "Host Now", "Same"), rows))
-    _lines(console, (f"{name}: {each['then']} then, {each['now']} now." for name, each in told["settings"].items()))
-    _lines(console, told["reasons"])
-    console.print(f"The record keeps {told['hosts_kept']} of {told['hosts']} hosts; others are not considered.", markup=False)
+    _print_lines(console, (f"{name}: {item['then']} then, {item['now']} now." for name, item in document["settings"].items()))
+    _print_lines(console, document["reasons"])
+    console.print(
+        f"The record keeps {document['hosts_kept']} of {document['hosts']} hosts; others are not considered.", markup=False
+    )
 
 
-def _word(server: dict[str, Any]) -> str:
+def _same_word(server: dict[str, Any]) -> str:
     if not server["certain"]:
         return "not kept"
     return "yes" if server["then"] == server["now"] else "no"
 
 
-def _lines(console: Console, texts: Iterable[str]) -> None:
+def _print_lines(console: Console, texts: Iterable[str]) -> None:
     for text in texts:
         console.print(text, markup=False)

@@ -29,7 +29,7 @@ class ServerRescue(ActionCommand):
         text = "password of the rescue system; @FILE: read it there (default: the API makes one)"
         parser.add_argument("--password", type=secret_text, help=text)
 
-    def value(self, parsed_args: argparse.Namespace, client: ApiClient) -> dict[str, Any] | None:
+    def action_value(self, parsed_args: argparse.Namespace, client: ApiClient) -> dict[str, Any] | None:
         value: dict[str, Any] = {}
         if parsed_args.image:
             value["rescue_image_ref"] = image_id(client, parsed_args.image)
@@ -37,7 +37,7 @@ class ServerRescue(ActionCommand):
             value["adminPass"] = parsed_args.password
         return value or None
 
-    def answered(self, reference: str, answer: Any) -> None:
+    def show_answer(self, reference: str, answer: Any) -> None:
         if password := (answer or {}).get("adminPass"):
             print(f"{reference}: password {password}", file=self.app.stdout)
 
@@ -63,7 +63,7 @@ class ServerPasswordChange(ActionCommand):
         super().add_arguments(parser)
         parser.add_argument("--password", type=secret_text, required=True, help="the new password; @FILE: read it there")
 
-    def value(self, parsed_args: argparse.Namespace, client: ApiClient) -> dict[str, Any]:
+    def action_value(self, parsed_args: argparse.Namespace, client: ApiClient) -> dict[str, Any]:
         return {"adminPass": parsed_args.password}
 
 

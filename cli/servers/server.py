@@ -14,12 +14,12 @@ from cliff.lister import Lister
 from cliff.show import ShowOne
 
 from cli.servers import dry_run, hold
-from cli.shared.base import at_least, duration, key_value, name
+from cli.shared.base import at_least, checked_name, key_value, parse_duration
 from cli.shared.console import console_on
 from cli.shared.http import ApiClient, HttpCommand
 from cli.shared.progress import WaitProgress
 from cli.shared.references import flavor_named, image_id, network_id
-from cli.shared.waiting import ends_in_time, late, wait_for_end
+from cli.shared.waiting import ends_in_time, late_text, wait_for_end
 from objects import errors
 
 COLUMNS = ("ID", "Name", "Status", "Zone", "Host")
@@ -44,8 +44,8 @@ class Nested(FormattableColumn[Any]):
     def human_readable(self) -> str:
         parts = self._value
         if isinstance(parts, dict):
-            if parts and all(isinstance(each, list) for each in parts.values()):  # addresses, by network
-                return "; ".join(f"{name}: {', '.join(str(a.get('addr', a)) for a in each)}" for name, each in parts.items())
+            if parts and all(isinstance(piece, list) for piece in parts.values()):  # addresses, by network
+                return "; ".join(f"{name}: {', '.join(str(a.get('addr', a)) for a in piece)}" for name, piece in parts.items())
             if set(parts) <= {"id", "links"}:
                 return str(parts.get("id", ""))
             return ", ".join(f"{key}={value}" for key, value in parts.items() if key != "links")
@@ -77,7 +77,7 @@ class ServerBoot(HttpCommand, Lister):
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         parser.add_argument(
-            "name", metavar="NAME", type=name, help="name of the server; of several servers, the prefix of their names"
+            "name", metavar="NAME", type=checked_name, help="name of the server; of several servers, the prefix of their names"
         )
         parser.add_argument("--flavor", required=True, help="id or name of a flavor")
         parser.add_argument("--image", required=True, metavar="IMAGE", help="id or name of an image")
@@ -106,51 +106,54 @@ class ServerBoot(HttpCommand, Lister):
         text = "boot nothing; show the hosts that the servers would get now, or why they would get none (administrators)"
         how.add_argument("--dry-run", action="store_true", help=text)
         text = "keep the hosts for so long, such as 10m, and boot nothing; 'hold boot' boots then (administrators)"
-        how.add_argument("--hold", type=duration, metavar="TIME", help=text)
+        how.add_argument("--hold", type=parse_duration, metavar="TIME", help=text)
 
     def take_action(self, parsed_args: argparse.Namespace) -> Rows:
-        client = self.client(parsed_args)
+        client = self.api_client(parsed_args)
         body = _boot_body(parsed_args)
-        body["server"] |= {"imageRef": image_id(client, parsed_args.image), "networks": _networks(client, parsed_args.network)}
+        body["server"] |= {
+            "imageRef": image_id(client, parsed_args.image),
+            "networks": _network_references(client, parsed_args.network),
+        }
         if parsed_args.dry_run:
             return self._dry_run(client, body, parsed_args)
         if parsed_args.hold:
-            return self._hold(client, body, parsed_args)
+            return self._hold_hosts(client, body, parsed_args)
         with flavor_named(parsed_args.flavor):
-            reservation = client.post("servers", body)["reservation_id"]
+            reservation = client.post_json("servers", body)["reservation_id"]
         servers = _of_reservation(client, reservation)
         if parsed_args.wait:
-            servers = self._wait(client, reservation, servers, whole=parsed_args.all_or_nothing)
+            servers = self._wait_built(client, reservation, servers, all_or_nothing=parsed_args.all_or_nothing)
             self.status = int(any(server["status"] != "ACTIVE" for server in servers))
-        return (*COLUMNS, "Fault"), [(*_row(server), server.get("fault", {}).get("message", "")) for server in servers]
+        return (*COLUMNS, "Fault"), [(*_server_row(server), server.get("fault", {}).get("message", "")) for server in servers]
 
-    def _dry_run(self, client: ApiClient, body: dict[str, Any], asked: argparse.Namespace) -> Rows:
-        with flavor_named(asked.flavor):
-            told = client.post("superconductor/dry-run", body)["dry_run"]
-        self.status = int(told["outcome"] != "placed")
-        for_people = asked.formatter == "table"
-        if for_people and not self.quiet:
-            dry_run.describe(console_on(self.app.stdout), told)
+    def _dry_run(self, client: ApiClient, body: dict[str, Any], parsed_args: argparse.Namespace) -> Rows:
+        with flavor_named(parsed_args.flavor):
+            result = client.post_json("superconductor/dry-run", body)["dry_run"]
+        self.status = int(result["outcome"] != "placed")
+        for_people = parsed_args.formatter == "table"
+        if for_people and not self.is_quiet:
+            dry_run.describe_dry_run(console_on(self.app.stdout), result)
         else:
-            for refusal in (*told["refusals"], *([told["waits"]] if told["waits"] else ())):
-                self.warn(refusal)
-        return dry_run.rows(told, placed_only=for_people)
+            for refusal in (*result["refusals"], *([result["waits"]] if result["waits"] else ())):
+                self.warn_user(refusal)
+        return dry_run.server_rows(result, placed_only=for_people)
 
-    def _hold(self, client: ApiClient, body: dict[str, Any], asked: argparse.Namespace) -> Rows:
+    def _hold_hosts(self, client: ApiClient, body: dict[str, Any], parsed_args: argparse.Namespace) -> Rows:
         """Hold hosts, and wait until they are chosen. A hold without a host is released."""
-        with flavor_named(asked.flavor):
-            held = client.post(f"superconductor/holds?seconds={asked.hold}", body)["hold"]
-        held = self._placed(client, held)
+        with flavor_named(parsed_args.flavor):
+            held = client.post_json(f"superconductor/holds?seconds={parsed_args.hold}", body)["hold"]
+        held = self._wait_placed(client, held)
         self.status = int(not held["servers"] or not all(server["held"] for server in held["servers"]))
         if held["state"] == "refused":
             client.delete(f"superconductor/holds/{held['id']}")
-            self.warn("nothing is held: the request was refused")
-        elif asked.formatter == "table" and not self.quiet:
+            self.warn_user("nothing is held: the request was refused")
+        elif parsed_args.formatter == "table" and not self.is_quiet:
             text = f"Held until {held['expires_at']}. To boot: superconductor hold boot {held['id']}"
             console_on(self.app.stdout).print(text, markup=False, soft_wrap=True)
         return hold.servers_of(held)
 
-    def _placed(self, client: ApiClient, held: dict[str, Any]) -> dict[str, Any]:
+    def _wait_placed(self, client: ApiClient, held: dict[str, Any]) -> dict[str, Any]:
         """The hold, once each of its servers has a host or a fault."""
         latest = held
 
@@ -160,26 +163,28 @@ class ServerBoot(HttpCommand, Lister):
             return bool(latest["state"] != "placing")
 
         if not ends_in_time(is_placed):
-            self.warn(late("The choice of hosts", f"hold show {held['id']}"))
+            self.warn_user(late_text("The choice of hosts", f"hold show {held['id']}"))
         return latest
 
-    def _wait(self, client: ApiClient, reservation: str, servers: list[dict[str, Any]], *, whole: bool) -> list[dict[str, Any]]:
+    def _wait_built(
+        self, client: ApiClient, reservation: str, servers: list[dict[str, Any]], *, all_or_nothing: bool
+    ) -> list[dict[str, Any]]:
         """Look again and again until nothing is under way. Returns the servers as they are then."""
-        progress = WaitProgress(self.app.stderr, len(servers), quiet=self.quiet)
+        progress = WaitProgress(self.app.stderr, len(servers), quiet=self.is_quiet)
         latest = servers
 
         def are_built() -> bool:
             nonlocal latest
             latest = _of_reservation(client, reservation)
-            progress.show(server["status"] for server in latest)
-            return not _under_way(latest, whole=whole)
+            progress.show_statuses(server["status"] for server in latest)
+            return not _under_way(latest, all_or_nothing=all_or_nothing)
 
         try:
             in_time = ends_in_time(are_built)
         finally:
-            progress.end()
+            progress.end_line()
         if not in_time:
-            self.warn(late("The boot"))
+            self.warn_user(late_text("The boot"))
         return latest
 
 
@@ -198,7 +203,7 @@ class ServerList(HttpCommand, Lister):
         parser.add_argument("--long", action="store_true", help="show more columns")
 
     def take_action(self, parsed_args: argparse.Namespace) -> Rows:
-        servers = self.client(parsed_args).pages(
+        servers = self.api_client(parsed_args).list_items(
             *("servers/detail", "servers", parsed_args.limit),
             all_tenants="1" if parsed_args.all_projects else None,
             status=parsed_args.status,
@@ -207,7 +212,7 @@ class ServerList(HttpCommand, Lister):
         )
         if parsed_args.long:
             return LONG_COLUMNS, [_long_row(server) for server in servers]
-        return COLUMNS, [_row(server) for server in servers]
+        return COLUMNS, [_server_row(server) for server in servers]
 
 
 class ServerShow(HttpCommand, ShowOne):
@@ -221,7 +226,7 @@ class ServerShow(HttpCommand, ShowOne):
         parser.add_argument("--all", action="store_true", help="show every field that the API has")
 
     def take_action(self, parsed_args: argparse.Namespace) -> tuple[Sequence[str], Sequence[Any]]:
-        client = self.client(parsed_args)
+        client = self.api_client(parsed_args)
         server = client.get(f"servers/{client.find_server(parsed_args.server)}")["server"]
         server.pop("links")
         shown = {field: server[field] for field in IMPORTANT if field in server}
@@ -229,7 +234,7 @@ class ServerShow(HttpCommand, ShowOne):
             shown |= server
         else:
             shown = {field: value for field, value in shown.items() if value not in (None, "", [], {}, False)}
-        return tuple(shown), tuple(_cell(field, value) for field, value in shown.items())
+        return tuple(shown), tuple(_field_cell(field, value) for field, value in shown.items())
 
 
 class ServerDelete(HttpCommand):
@@ -248,18 +253,18 @@ class ServerDelete(HttpCommand):
         parser.add_argument("--wait", action="store_true", help="wait until the API no longer knows them, or they are soft-deleted")
 
     def take_action(self, parsed_args: argparse.Namespace) -> None:
-        client = self.client(parsed_args)
+        client = self.api_client(parsed_args)
         deleted = []
         for reference in parsed_args.servers:
             try:
                 deleted.append(client.find_server(reference, soft_deleted="true" if parsed_args.force else None))
                 if parsed_args.force:
-                    client.post(f"servers/{deleted[-1]}/action", {"forceDelete": None})
+                    client.post_json(f"servers/{deleted[-1]}/action", {"forceDelete": None})
                 else:
                     client.delete(f"servers/{deleted[-1]}")
             except (errors.NotFound, errors.Conflict, errors.Forbidden, errors.Invalid) as refusal:
                 self.status = 1
-                self.warn(str(refusal))
+                self.warn_user(str(refusal))
         if parsed_args.wait:
             for uuid in deleted:
                 wait_for_end(f"The delete of server {uuid}", partial(_is_gone, client, uuid))
@@ -272,7 +277,7 @@ class ServerCreate(ServerBoot):
     """
 
 
-def _cell(field: str, value: Any) -> Any:
+def _field_cell(field: str, value: Any) -> Any:
     """A value of a server's field, for the column of values."""
     if field == "flavor" and isinstance(value, dict):
         return ShortFlavor(value)
@@ -281,49 +286,49 @@ def _cell(field: str, value: Any) -> Any:
     return Nested(value) if isinstance(value, dict | list) else value
 
 
-def _boot_body(asked: argparse.Namespace) -> dict[str, Any]:
+def _boot_body(parsed_args: argparse.Namespace) -> dict[str, Any]:
     """The body of the request, without image and networks."""
     server: dict[str, Any] = {
-        "name": asked.name,
-        "flavorRef": asked.flavor,
-        "min_count": asked.min or 1,
-        "max_count": asked.max or asked.min or 1,
+        "name": parsed_args.name,
+        "flavorRef": parsed_args.flavor,
+        "min_count": parsed_args.min or 1,
+        "max_count": parsed_args.max or parsed_args.min or 1,
         "return_reservation_id": True,
-        "metadata": dict(asked.property),
-        "tags": asked.tag,
+        "metadata": dict(parsed_args.property),
+        "tags": parsed_args.tag,
     }
-    if asked.zone:
-        server["availability_zone"] = asked.zone
-    if asked.description:
-        server["description"] = asked.description
-    if asked.user_data:
-        server["user_data"] = encoded(asked.user_data)
-    if asked.key_name:
-        server["key_name"] = asked.key_name
-    if asked.config_drive:
+    if parsed_args.zone:
+        server["availability_zone"] = parsed_args.zone
+    if parsed_args.description:
+        server["description"] = parsed_args.description
+    if parsed_args.user_data:
+        server["user_data"] = encode_file(parsed_args.user_data)
+    if parsed_args.key_name:
+        server["key_name"] = parsed_args.key_name
+    if parsed_args.config_drive:
         server["config_drive"] = True
     hints: dict[str, list[str]] = {}
-    for key, value in asked.hint + ([("group", asked.group)] if asked.group else []):
+    for key, value in parsed_args.hint + ([("group", parsed_args.group)] if parsed_args.group else []):
         hints.setdefault(key, []).append(value)
-    if asked.all_or_nothing:
+    if parsed_args.all_or_nothing:
         hints["all_or_nothing"] = ["true"]
     return {"server": server, "os:scheduler_hints": hints}
 
 
-def _networks(client: ApiClient, asked: Sequence[str]) -> str | list[dict[str, str]]:
-    words = [each for each in asked if each in ("auto", "none")]
-    if words and len(asked) > 1:
+def _network_references(client: ApiClient, references: Sequence[str]) -> str | list[dict[str, str]]:
+    words = [reference for reference in references if reference in ("auto", "none")]
+    if words and len(references) > 1:
         raise errors.Invalid(f"--network: {words[0]} goes with no other network")
-    return words[0] if words else [{"uuid": network_id(client, each)} for each in asked] or "none"
+    return words[0] if words else [{"uuid": network_id(client, reference)} for reference in references] or "none"
 
 
-def _under_way(servers: Sequence[dict[str, Any]], *, whole: bool) -> bool:
+def _under_way(servers: Sequence[dict[str, Any]], *, all_or_nothing: bool) -> bool:
     """Of a batch that stands or falls as a whole, what is ACTIVE is yet to be rolled back once another is in ERROR."""
     statuses = {server["status"] for server in servers}
-    return "BUILD" in statuses or (whole and len(statuses) > 1)
+    return "BUILD" in statuses or (all_or_nothing and len(statuses) > 1)
 
 
-def encoded(path: Path) -> str:
+def encode_file(path: Path) -> str:
     """The content of a file of user data, as the API takes it. Raises errors.Invalid if it cannot be read."""
     try:
         return base64.b64encode(path.read_bytes()).decode()
@@ -333,8 +338,8 @@ def encoded(path: Path) -> str:
 
 def _of_reservation(client: ApiClient, reservation: str) -> list[dict[str, Any]]:
     """The servers of one request, in the order of their numbers. Any of them that was deleted meanwhile is missing."""
-    found = client.pages("servers/detail", "servers", reservation_id=reservation)
-    return sorted(found, key=lambda server: int(server.get("OS-EXT-SRV-ATTR:launch_index", 0)))
+    servers = client.list_items("servers/detail", "servers", reservation_id=reservation)
+    return sorted(servers, key=lambda server: int(server.get("OS-EXT-SRV-ATTR:launch_index", 0)))
 
 
 def _is_gone(client: ApiClient, uuid: str) -> bool:
@@ -344,14 +349,14 @@ def _is_gone(client: ApiClient, uuid: str) -> bool:
         return True
 
 
-def _row(server: dict[str, Any]) -> tuple[Any, ...]:
+def _server_row(server: dict[str, Any]) -> tuple[Any, ...]:
     host = server.get("OS-EXT-SRV-ATTR:host") or ""
     return server["id"], server["name"], server["status"], server["OS-EXT-AZ:availability_zone"], host
 
 
 def _long_row(server: dict[str, Any]) -> tuple[Any, ...]:
     return (
-        *_row(server),
+        *_server_row(server),
         server.get("OS-EXT-SRV-ATTR:hypervisor_hostname") or "",
         server["flavor"].get("original_name", ""),
         server["tenant_id"],

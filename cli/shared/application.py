@@ -15,11 +15,11 @@ NAME = "superconductor"
 
 
 class Application(App):
-    """The application as its commands know it: its options, its streams, and ``say``."""
+    """The application as its commands know it: its options, its streams, and ``print_error``."""
 
     NAME = NAME
 
-    def say(self, text: str) -> None:
+    def print_error(self, text: str) -> None:
         """Write one line on standard error."""
         print(f"{NAME}: {one_line(text)}", file=self.stderr)
 

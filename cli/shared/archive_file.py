@@ -27,7 +27,7 @@ class ArchiveFile:
             # Unbuffered: what could not be written must not be tried once more when the file is closed.
             self._file = os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT, 0o600), "r+b", buffering=0)
         except OSError as error:
-            raise self._cannot(error) from None
+            raise self._write_error(error) from None
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
@@ -43,7 +43,7 @@ class ArchiveFile:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self._file.close()
 
-    def append(self, lines: Sequence[str]) -> None:
+    def append_lines(self, lines: Sequence[str]) -> None:
         """Return when the lines are on the disk. Raises Misconfigured if they are not all there; then none is."""
         try:
             self._file.seek(self._end)
@@ -53,18 +53,18 @@ class ArchiveFile:
             os.fsync(self._file.fileno())
         except OSError as error:
             self._file.truncate(self._end)
-            raise self._cannot(error) from None
+            raise self._write_error(error) from None
         self._end = self._file.tell()
 
     def _after_last_line(self) -> int:
         end = self._file.seek(0, os.SEEK_END)
         while end:
             start = max(0, end - _BLOCK_BYTES)
-            found = os.pread(self._file.fileno(), end - start, start).rfind(b"\n")
-            if found >= 0:
-                return start + found + 1
+            offset = os.pread(self._file.fileno(), end - start, start).rfind(b"\n")
+            if offset >= 0:
+                return start + offset + 1
             end = start
         return 0
 
-    def _cannot(self, error: OSError) -> errors.Misconfigured:
+    def _write_error(self, error: OSError) -> errors.Misconfigured:
         return errors.Misconfigured(f"{self.path} cannot be written: {error.strerror}; free space, or archive to another folder")

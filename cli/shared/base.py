@@ -15,7 +15,7 @@ from cliff.show import ShowOne
 
 from cli.shared.application import Application, set_usage_errors
 from cli.shared.deployment import Deployment
-from cli.shared.formats import formats
+from cli.shared.formats import format_manager
 from cli.shared.parser import HelpFormatter, optional_actions
 from objects import errors
 from objects.base import INT32_MAX
@@ -58,7 +58,7 @@ class Admin(Command):
 
     def _load_formatter_plugins(self) -> Any:
         """The formats of a command's output. Commands without output never ask."""
-        return formats(self.formatter_namespace)  # type: ignore[attr-defined]  # of the class beside this one, which has an output
+        return format_manager(self.formatter_namespace)  # type: ignore[attr-defined]  # of the class beside this one, which has an output
 
     def get_epilog(self) -> str:
         """Nothing: cliff would search all installed packages for the one that a command comes from."""
@@ -88,16 +88,16 @@ class Admin(Command):
 
     def produce_output(self, parsed_args: argparse.Namespace, column_names: Sequence[str], data: Any) -> int:
         """Of commands that have an output. Raises Invalid for columns that there are not: cliff leaves those out."""
-        asked = [*parsed_args.columns, *getattr(parsed_args, "sort_columns", ())]
+        columns = [*parsed_args.columns, *getattr(parsed_args, "sort_columns", ())]
         known = {column.lower().replace(" ", "_") for column in column_names}
-        unknown = [repr(name) for name in asked if name.lower().strip().replace(" ", "_") not in known]
+        unknown = [repr(name) for name in columns if name.lower().strip().replace(" ", "_") not in known]
         if unknown:
             there = ", ".join(repr(column) if " " in column else column for column in column_names)
             raise errors.Invalid(f"There is no column {' or '.join(dict.fromkeys(unknown))}: there are {there}.")
         status: int = super().produce_output(parsed_args, column_names, data)  # type: ignore[misc]  # of the class beside this one
         return status
 
-    def each(self, items: Iterable[T], work: Callable[[T], object]) -> None:
+    def do_each(self, items: Iterable[T], work: Callable[[T], object]) -> None:
         """Do ``work`` for every item. Who is refused is told of, the others are done; the exit status is the first refusal's."""
         for item in items:
             try:
@@ -106,23 +106,23 @@ class Admin(Command):
                 raise
             except errors.SuperconductorError as error:
                 self.status = self.status or self.status_of(error)
-                self.warn(str(error))
+                self.warn_user(str(error))
 
     def status_of(self, error: errors.SuperconductorError) -> int:
         """The exit status of a command that is refused with this."""
         return next((status for kind, status in (*self.statuses.items(), *EVERYWHERE.items()) if isinstance(error, kind)), 1)
 
-    def warn(self, text: str) -> None:
+    def warn_user(self, text: str) -> None:
         """One line on standard error, beside the result."""
-        self.app.say(text)
+        self.app.print_error(text)
 
     @property
-    def quiet(self) -> bool:
+    def is_quiet(self) -> bool:
         """Whether only failures are to be told."""
         return bool(self.app.options.verbose_level == 0)
 
     @property
-    def verbose(self) -> bool:
+    def is_verbose(self) -> bool:
         return bool(self.app.options.verbose_level > 1)
 
 
@@ -138,14 +138,14 @@ class ActionLister(AdminLister):
     """A command that does something, and shows a table of what it did unless told to be quiet."""
 
     def produce_output(self, parsed_args: argparse.Namespace, column_names: Sequence[str], data: Iterable[Sequence[Any]]) -> int:
-        return 0 if self.quiet else super().produce_output(parsed_args, column_names, data)
+        return 0 if self.is_quiet else super().produce_output(parsed_args, column_names, data)
 
 
 class ActionShow(AdminShow):
     """A command that makes or changes one object, and shows it unless told to be quiet."""
 
     def produce_output(self, parsed_args: argparse.Namespace, column_names: Sequence[str], data: Sequence[Any]) -> int:
-        return 0 if self.quiet else super().produce_output(parsed_args, column_names, data)
+        return 0 if self.is_quiet else super().produce_output(parsed_args, column_names, data)
 
 
 # -- values of arguments: each raises ArgumentTypeError with what is allowed, which argparse turns into a usage error ------------
@@ -162,7 +162,7 @@ def at_least(least: int, text: str) -> int:
     return number
 
 
-def duration(text: str) -> int:
+def parse_duration(text: str) -> int:
     """Seconds, from ``90``, ``90s``, ``10m`` or ``2h``."""
     units = {"s": 1, "m": 60, "h": 3600}
     number, unit = (text[:-1], text[-1]) if text[-1:] in units else (text, "s")
@@ -176,20 +176,20 @@ def key_value(text: str) -> tuple[str, str]:
     key, equals, value = text.partition("=")
     if not equals or not key.strip():
         raise argparse.ArgumentTypeError(f"{text!r} is not KEY=VALUE")
-    words(text)
+    safe_text(text)
     if len(key) > 255 or len(value) > 255:
         raise argparse.ArgumentTypeError(f"{key[:20]!r}...: keys and values have at most 255 characters")
     return key.strip(), value
 
 
-def words(text: str) -> str:
+def safe_text(text: str) -> str:
     """A text without control characters but tab, newline and carriage return."""
     if not is_safe(text):
         raise argparse.ArgumentTypeError(f"{text[:40]!r} has control characters")
     return text
 
 
-def name(text: str) -> str:
+def checked_name(text: str) -> str:
     """A name of 1 to 255 printable characters, not beginning or ending with a space, and no dot segment of a path."""
     if text in (".", ".."):
         raise argparse.ArgumentTypeError(f"{text!r} is not a name: it could not stand in a path")
@@ -214,14 +214,14 @@ def secret_text(text: str) -> str:
     return text
 
 
-def add_properties(parser: argparse.ArgumentParser, what: str) -> None:
+def add_properties(parser: argparse.ArgumentParser, subject: str) -> None:
     """``--property KEY=VALUE``, any number of times."""
-    text = f"{what}; may be repeated"
+    text = f"{subject}; may be repeated"
     parser.add_argument(
         "--property", dest="properties", metavar="KEY=VALUE", type=key_value, action="append", default=[], help=text
     )
 
 
-def shown(properties: dict[str, str]) -> str:
+def format_properties(properties: dict[str, str]) -> str:
     """Properties as one readable cell of a table."""
     return ", ".join(f"{key}={value}" for key, value in sorted(properties.items()))

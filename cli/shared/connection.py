@@ -18,7 +18,7 @@ SAFE = "/?&=%:,;@!$'()*+~[]"
 """What stands in a path as it is, beside letters and digits: paths bring their own query and escapes along."""
 
 FAILURES = (OSError, HTTPException, UnicodeError)
-"""What ``ApiConnection.request`` raises; TimeoutError is an OSError."""
+"""What ``ApiConnection.send_request`` raises; TimeoutError is an OSError."""
 
 
 class HttpAnswer(Object, frozen=True, kw_only=True):
@@ -29,7 +29,7 @@ class HttpAnswer(Object, frozen=True, kw_only=True):
     headers: HTTPMessage
     body: bytes
 
-    def json(self) -> Any:
+    def parse_json(self) -> Any:
         """Raises ValueError where the body is no JSON."""
         return json.loads(self.body)
 
@@ -37,18 +37,18 @@ class HttpAnswer(Object, frozen=True, kw_only=True):
 class ApiConnection:
     """Asks one server, again and again over one connection while that lasts. It uses no proxy and follows no redirect."""
 
-    def __init__(self, where: SplitResult, timeouts: tuple[float, float] = CONNECT_AND_READ_TIMEOUT_S) -> None:
-        """``where``: a URL. Raises ValueError where it is not http or https with a host, or has a login, which would be lost."""
-        if where.scheme not in ("http", "https") or not where.hostname or where.username is not None:
-            raise ValueError(where.geturl())
-        self._where = where
+    def __init__(self, url: SplitResult, timeouts: tuple[float, float] = CONNECT_AND_READ_TIMEOUT_S) -> None:
+        """``url``: a URL. Raises ValueError where it is not http or https with a host, or has a login, which would be lost."""
+        if url.scheme not in ("http", "https") or not url.hostname or url.username is not None:
+            raise ValueError(url.geturl())
+        self._url = url
         self._connect_timeout, self._read_timeout = timeouts
-        self._port = where.port
+        self._port = url.port
         self._open: HTTPConnection | None = None
 
-    def request(self, method: str, target: str, headers: dict[str, str], body: object = None) -> HttpAnswer:
+    def send_request(self, method: str, target: str, headers: dict[str, str], body: object = None) -> HttpAnswer:
         """Send a request with a JSON body, or none. Raises one of ``FAILURES``."""
-        connection = self._connection()
+        connection = self._usable_connection()
         try:
             content = None if body is None else json.dumps(body).encode()
             sent = headers if content is None else {**headers, "Content-Type": "application/json"}
@@ -62,26 +62,26 @@ class ApiConnection:
             self.close()
         return HttpAnswer(status=answer.status, reason=answer.reason, headers=answer.headers, body=read)
 
-    def _connection(self) -> HTTPConnection:
+    def _usable_connection(self) -> HTTPConnection:
         """The open one, unless the server has closed it meanwhile."""
         if self._open is not None and self._open.sock is not None and select.select([self._open.sock], [], [], 0)[0]:
             self.close()
         if self._open is None:
-            self._open = self._connect()
+            self._open = self._new_connection()
         return self._open
 
-    def _connect(self) -> HTTPConnection:
-        host = self._where.hostname or ""
-        if self._where.scheme == "https":
+    def _new_connection(self) -> HTTPConnection:
+        host = self._url.hostname or ""
+        if self._url.scheme == "https":
             import ssl  # not for the usual endpoint
 
             context = ssl.create_default_context(cafile=os.environ.get("OS_CACERT") or None)
-            made: HTTPConnection = HTTPSConnection(host, self._port, timeout=self._connect_timeout, context=context)
+            connection: HTTPConnection = HTTPSConnection(host, self._port, timeout=self._connect_timeout, context=context)
         else:
-            made = HTTPConnection(host, self._port, timeout=self._connect_timeout)
-        made.connect()
-        made.sock.settimeout(self._read_timeout)
-        return made
+            connection = HTTPConnection(host, self._port, timeout=self._connect_timeout)
+        connection.connect()
+        connection.sock.settimeout(self._read_timeout)
+        return connection
 
     def close(self) -> None:
         if self._open is not None:

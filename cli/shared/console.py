@@ -11,7 +11,7 @@ from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
-from cli.shared.streams import inner
+from cli.shared.streams import inner_stream
 from objects import text
 
 LINE_WIDTH = 160
@@ -23,15 +23,15 @@ class EscapingConsole(Console):
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterator[Segment]:
         for segment in super().render(renderable, options):
-            words = segment.text if segment.control else text.escaped(segment.text)
+            words = segment.text if segment.control else text.escape_controls(segment.text)
             yield segment if words == segment.text else segment._replace(text=words)
 
 
 def console_on(out: Any) -> Console:
     """A console that writes plain text where ``out`` is no terminal."""
     if out.isatty():
-        return EscapingConsole(file=inner(out), highlight=False)
-    return EscapingConsole(file=inner(out), width=LINE_WIDTH, height=1, highlight=False)  # a dumb terminal needs both
+        return EscapingConsole(file=inner_stream(out), highlight=False)
+    return EscapingConsole(file=inner_stream(out), width=LINE_WIDTH, height=1, highlight=False)  # a dumb terminal needs both
 
 
 def table_of(title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> Table:

@@ -49,7 +49,7 @@ class OnDatabases(Admin):
         parser.add_argument("--all-cells", action="store_true", help="cell0 and every cell")
         parser.add_argument("--all", action="store_true", help="all of them (default)")
 
-    def on(self, target: Target) -> Result:
+    def work_on(self, target: Target) -> Result:
         """What the command does with one database."""
         raise NotImplementedError
 
@@ -57,54 +57,54 @@ class OnDatabases(Admin):
         """A row for each database."""
         rows: list[Row] = []
         try:
-            rows += (self._row(target) for target in self.targets(args))
+            rows += (self._result_row(target) for target in self.list_targets(args))
         except errors.SuperconductorError as error:  # of finding out which databases there are
             if not rows:
                 raise
-            self._failed("cells", error)
+            self._failed_result("cells", error)
         return ("Database", "Kind", *self.figures, "Result"), rows
 
-    def targets(self, args: argparse.Namespace) -> Iterator[Target]:
+    def list_targets(self, args: argparse.Namespace) -> Iterator[Target]:
         """Those that were asked for. Cells are looked for late: on a new deployment, their table is made by what is done first."""
-        everything = self.everything(args)
+        everything = self.wants_everything(args)
         api = Target("api", "api", self.deployment.api_url)
         if self.api_first and (args.api or everything):
             yield api
         if everything or args.all_cells or args.cell0 or args.cells:
-            yield from self._cells(args, everything or args.all_cells)
+            yield from self._cell_targets(args, everything or args.all_cells)
         if not self.api_first and (args.api or everything):
             yield api
 
-    def everything(self, args: argparse.Namespace) -> bool:
+    def wants_everything(self, args: argparse.Namespace) -> bool:
         """Whether all databases are asked for."""
         return bool(args.all or not (args.api or args.cell0 or args.cells or args.all_cells))
 
-    def _cells(self, args: argparse.Namespace, every: bool) -> Iterator[Target]:
+    def _cell_targets(self, args: argparse.Namespace, every: bool) -> Iterator[Target]:
         from cells import administration
 
         mappings = administration.list_cells(self.deployment.api_database)
         if not every:
-            wanted = [*(["cell0"] if args.cell0 else []), *args.cells]
-            found = {administration.find_cell(self.deployment.api_database, name).uuid for name in wanted}
-            mappings = [mapping for mapping in mappings if mapping.uuid in found]
+            names = [*(["cell0"] if args.cell0 else []), *args.cells]
+            uuids = {administration.find_cell(self.deployment.api_database, name).uuid for name in names}
+            mappings = [mapping for mapping in mappings if mapping.uuid in uuids]
         for mapping in mappings:
             yield Target(mapping.name, "cell", mapping.database_url, mapping.uuid)
 
-    def _row(self, target: Target) -> Row:
+    def _result_row(self, target: Target) -> Row:
         try:
-            result = self.on(target if target.kind == "api" else target._replace(url=self._expanded(target.url)))
+            result = self.work_on(target if target.kind == "api" else target._replace(url=self._expand_url(target.url)))
         except errors.SuperconductorError as error:
-            result = self._failed(target.name, error)
+            result = self._failed_result(target.name, error)
         except Exception as error:  # noqa: BLE001 - whatever it was, the databases after this one get their turn
-            result = self._failed(target.name, errors.SuperconductorError(f"{type(error).__name__}: {error}"))
+            result = self._failed_result(target.name, errors.SuperconductorError(f"{type(error).__name__}: {error}"))
         return target.name, target.kind, *result.figures, result.text
 
-    def _expanded(self, url: str) -> str:
+    def _expand_url(self, url: str) -> str:
         from cells import template
 
-        return template.expand_database(url, self.deployment.local)
+        return template.expand_database(url, self.deployment.local_values)
 
-    def _failed(self, name: str, error: errors.SuperconductorError) -> Result:
+    def _failed_result(self, name: str, error: errors.SuperconductorError) -> Result:
         self.status = self.failure
-        self.warn(f"{name}: {error}")
+        self.warn_user(f"{name}: {error}")
         return Result(mask_url(f"failed: {error}"), (None,) * len(self.figures))

@@ -51,34 +51,36 @@ class Deployment:
         return Path(name).absolute() if name else None
 
     @cached_property
-    def state(self) -> Path | None:
+    def state_folder(self) -> Path | None:
         """The folder of the all-in-one that is meant.
 
         Where neither a folder nor a configuration is named, and none is in the usual places: that of the standalone of this user
         that serves at the usual endpoint.
         """
-        if self.named_state is not None or self.arguments or self._is_configured:
+        if self.named_state is not None or self.config_arguments or self._is_configured:
             return self.named_state
-        found = running.find(usual_endpoint(self._environment), self._environment)
-        if found is None:
+        standalone = running.find_standalone(usual_endpoint(self._environment), self._environment)
+        if standalone is None:
             return None
-        LOG.info("using the standalone at %s, with its state in %s", found.endpoint, found.state)
-        return found.state
+        LOG.info("using the standalone at %s, with its state in %s", standalone.endpoint, standalone.state)
+        return standalone.state
 
     @property
-    def endpoint(self) -> str:
+    def api_endpoint(self) -> str:
         """Where the API is: by the environment, or else of the standalone in the named folder, or else by default."""
         named = named_endpoint(self._environment)
-        found = running.find_in(self.named_state, self._environment) if named is None and self.named_state is not None else None
-        return named or (found.endpoint if found is not None else ENDPOINT)
+        standalone = (
+            running.find_in(self.named_state, self._environment) if named is None and self.named_state is not None else None
+        )
+        return named or (standalone.endpoint if standalone is not None else ENDPOINT)
 
     def own_endpoint(self) -> str:
-        """``endpoint``. Raises Misconfigured where the standalone there has another folder than the one that is named."""
-        endpoint, state = self.endpoint, self.named_state
-        found = running.find(endpoint, self._environment)
-        if named_endpoint(self._environment) is None and state is not None and found is not None and found.state != state:
+        """``api_endpoint``. Raises Misconfigured where the standalone there has another folder than the one that is named."""
+        endpoint, state = self.api_endpoint, self.named_state
+        standalone = running.find_standalone(endpoint, self._environment)
+        if named_endpoint(self._environment) is None and state is not None and standalone is not None and standalone.state != state:
             raise errors.Misconfigured(
-                f"No standalone of yours serves the folder {state}: the one at {endpoint} has {found.state}. "
+                f"No standalone of yours serves the folder {state}: the one at {endpoint} has {standalone.state}. "
                 f"Run 'superconductor standalone --state {state}', or name an API with --endpoint."
             )
         return endpoint
@@ -96,9 +98,9 @@ class Deployment:
     @cached_property
     def api_url(self) -> str:
         """URL of the API database. Raises Misconfigured where none is named."""
-        if self.state is not None:
-            return f"sqlite:///{self.state / 'api.db'}"
-        url: str | None = self.conf.api_database.connection
+        if self.state_folder is not None:
+            return f"sqlite:///{self.state_folder / 'api.db'}"
+        url: str | None = self.loaded_conf.api_database.connection
         if not url:
             raise errors.Misconfigured(
                 "No API database is named: give --state DIR, or a --config-file with 'connection' in [api_database]"
@@ -108,7 +110,7 @@ class Deployment:
 
     def _none_runs(self) -> str:
         """That no standalone was found, and which would be with its endpoint."""
-        others = " and ".join(f"at {found.endpoint}" for found in running.find_all(self._environment))
+        others = " and ".join(f"at {standalone.endpoint}" for standalone in running.find_all(self._environment))
         hint = f"; yours run {others}: name one in SUPERCONDUCTOR_ENDPOINT" if others else ""
         return f"No standalone of yours serves at {usual_endpoint(self._environment)}{hint}."
 
@@ -116,22 +118,22 @@ class Deployment:
     def api_database(self) -> ApiDatabase:
         from db.sql.engine import ApiDatabase
 
-        return ApiDatabase(self.api_url, name="api", outbox=self.notifying)
+        return ApiDatabase(self.api_url, name="api", outbox=self.is_notifying)
 
     @cached_property
-    def registry(self) -> CellRegistry:
+    def cell_registry(self) -> CellRegistry:
         """The cells, without their buses."""
         from cells.registry import CellRegistry, open_database
 
-        opened = partial(open_database, outbox=self.notifying)
+        opened = partial(open_database, outbox=self.is_notifying)
         return CellRegistry(self.api_database, self.registry_settings, open_database=opened, open_bus=lambda _: None)
 
     @property
-    def notifying(self) -> bool:
+    def is_notifying(self) -> bool:
         """Whether what commands change is to be told. Conductors send it."""
         from service import notifications
 
-        return self.state is None and notifications.settings(self.conf).on
+        return self.state_folder is None and notifications.read_settings(self.loaded_conf).is_on
 
     @cached_property
     def registry_settings(self) -> RegistrySettings:
@@ -139,24 +141,26 @@ class Deployment:
         from cells import opts
         from cells.template import Local
 
-        settings = opts.settings(self.conf)
-        return settings if self.state is None else replace(settings, local=Local(database_url=self.api_url))
+        settings = opts.read_settings(self.loaded_conf)
+        return settings if self.state_folder is None else replace(settings, local=Local(database_url=self.api_url))
 
     @property
-    def images(self) -> FolderStore | None:
+    def image_store(self) -> FolderStore | None:
         """The image store; None if there is none."""
         from images import opts
         from images.store import open_store
 
-        return open_store(str(self.state / "images") if self.state is not None else opts.folder(self.conf))
+        return open_store(
+            str(self.state_folder / "images") if self.state_folder is not None else opts.read_folder(self.loaded_conf)
+        )
 
     @property
-    def local(self) -> Local:
+    def local_values(self) -> Local:
         """What URL templates of cells are filled in from."""
         return self.registry_settings.local
 
     @cached_property
-    def conf(self) -> cfg.ConfigOpts:
+    def loaded_conf(self) -> cfg.ConfigOpts:
         """The configuration. Raises Misconfigured."""
         from api.opts import QUOTA_GROUP, QUOTAS
         from cells import opts
@@ -165,7 +169,9 @@ class Deployment:
         from service.opts import API_BUS, API_DATABASE, BUS
 
         ours = [(None, [BUS, API_BUS]), ("api_database", [API_DATABASE]), (QUOTA_GROUP, QUOTAS)]
-        return config.load(self.arguments, ours, opts.list_opts(), image_opts.list_opts(), files=[] if self.state else None)
+        return config.load_options(
+            self.config_arguments, ours, opts.list_opts(), image_opts.list_opts(), files=[] if self.state_folder else None
+        )
 
     def close(self) -> None:
         """Close what was opened."""
@@ -175,7 +181,7 @@ class Deployment:
                 opened.close() if name == "registry" else opened.dispose()
 
     @property
-    def arguments(self) -> list[str]:
+    def config_arguments(self) -> list[str]:
         """The files and folders that were named, on the command line or else in the environment, as arguments of a process."""
         files, folders = list(self._options.config_file), list(self._options.config_dir)
         if not files and not folders and self.named_state is None:

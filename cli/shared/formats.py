@@ -56,8 +56,8 @@ FORMATS: dict[str, dict[str, type[Any]]] = {
 """The formats of each of cliff's kinds of output, by the names that users give to -f."""
 
 
-def formats(kind: str) -> ExtensionManager[Any]:
+def format_manager(kind: str) -> ExtensionManager[Any]:
     """The formats of one kind, as cliff wants them."""
-    made = FORMATS[kind].items()
-    extensions = [Extension(name, EntryPoint(name, f"{of.__module__}:{of.__name__}", kind), of, of()) for name, of in made]
+    formatters = FORMATS[kind].items()
+    extensions = [Extension(name, EntryPoint(name, f"{of.__module__}:{of.__name__}", kind), of, of()) for name, of in formatters]
     return ExtensionManager.make_test_instance(extensions, kind)

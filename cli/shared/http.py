@@ -39,7 +39,7 @@ class ApiClient:
         except ValueError:
             raise errors.Invalid(f"--endpoint: {endpoint!r} is not a URL like {ENDPOINT}") from None
         self._base = where.path
-        self._told = False
+        self._has_warned = False
         self._headers = {"OpenStack-API-Version": f"compute {VERSION}", "Accept": "application/json"}
         if project:
             self._headers["X-Project-Id"] = project
@@ -52,74 +52,76 @@ class ApiClient:
                 raise errors.Invalid(f"The value of {header} has characters that HTTP does not carry: see --project and OS_TOKEN.")
 
     def get(self, path: str, **query: str | None) -> Any:
-        return self.ask("GET", with_query(path, {key: value for key, value in query.items() if value is not None}))
+        return self.send_request("GET", with_query(path, {key: value for key, value in query.items() if value is not None}))
 
-    def post(self, path: str, body: dict[str, Any]) -> Any:
-        return self.ask("POST", path, body)
+    def post_json(self, path: str, body: dict[str, Any]) -> Any:
+        return self.send_request("POST", path, body)
 
-    def put(self, path: str, body: dict[str, Any] | None = None) -> Any:
-        return self.ask("PUT", path, body)
+    def put_json(self, path: str, body: dict[str, Any] | None = None) -> Any:
+        return self.send_request("PUT", path, body)
 
     def delete(self, path: str) -> None:
-        self.ask("DELETE", path)
+        self.send_request("DELETE", path)
 
-    def ask(self, method: str, path: str, body: dict[str, Any] | None = None) -> Any:
+    def send_request(self, method: str, path: str, body: dict[str, Any] | None = None) -> Any:
         """The JSON answer, None where there is none."""
-        return self._ask(method, f"{self._base}/{path}", body)
+        return self._request_json(method, f"{self._base}/{path}", body)
 
-    def _ask(self, method: str, target: str, body: dict[str, Any] | None = None) -> Any:
+    def _request_json(self, method: str, target: str, body: dict[str, Any] | None = None) -> Any:
         try:
-            answer = self._connection.request(method, target, self._headers, body)
+            answer = self._connection.send_request(method, target, self._headers, body)
         except TimeoutError as error:
             raise ApiUnreachable(f"The API at {self.endpoint} did not answer in time.") from error
         except FAILURES as error:
             raise ApiUnreachable(
-                f"No API can be reached at {self.endpoint}: {_cause(error)}. "
+                f"No API can be reached at {self.endpoint}: {_cause_text(error)}. "
                 f"Start one with 'superconductor standalone', or name another with --endpoint{_running_ones()}."
             ) from error
         if answer.status >= 300:
-            raise _error(answer, f"{self.endpoint.removesuffix(self._base)}{target}")
+            raise _fault_error(answer, f"{self.endpoint.removesuffix(self._base)}{target}")
         self._tell_unknown(answer.headers.get(UNKNOWN_CELLS_HEADER, ""))
         try:
-            return answer.json() if answer.body else None
+            return answer.parse_json() if answer.body else None
         except ValueError as error:
             raise ApiUnreachable(f"{self.endpoint} does not answer like a Compute API: is the address right?") from error
 
     def _tell_unknown(self, cells: str) -> None:
         """Say once, beside the output, of which cells the answer shows what was known last."""
-        if cells and not self._told:
-            self._told = True
-            which = [
+        if cells and not self._has_warned:
+            self._has_warned = True
+            descriptions = [
                 f"{'a cell' if name == '*' else unquote(name)} since {at}"
                 for name, at in re.findall(r"([^;, ]+);since=([^,]+)", cells)
             ]
-            print(f"Shown as last known: servers in {', '.join(which)}", file=sys.stderr)  # noqa: T201 - beside the rows
+            print(f"Shown as last known: servers in {', '.join(descriptions)}", file=sys.stderr)  # noqa: T201 - beside the rows
 
-    def pages(self, path: str, key: str, limit: int | None = None, **query: str | None) -> Iterator[Any]:
+    def list_items(self, path: str, key: str, limit: int | None = None, **query: str | None) -> Iterator[Any]:
         """The items of a list, page after page, ``limit`` of them at most."""
-        left = limit
-        document = self.get(path, limit=None if left is None else str(left), **query)
+        remaining = limit
+        document = self.get(path, limit=None if remaining is None else str(remaining), **query)
         while True:
             items = document[key]
-            yield from items if left is None else items[:left]
-            left = None if left is None else left - len(items)
+            yield from items if remaining is None else items[:remaining]
+            remaining = None if remaining is None else remaining - len(items)
             link = next((entry["href"] for entry in document.get(f"{key}_links", ()) if entry["rel"] == "next"), None)
-            if link is None or not items or (left is not None and left <= 0):
+            if link is None or not items or (remaining is not None and remaining <= 0):
                 return
             document = self.get(f"{path}?{urlsplit(link).query}")
 
-    def images(self, name: str | None = None) -> list[dict[str, Any]]:
+    def list_images(self, name: str | None = None) -> list[dict[str, Any]]:
         """The images in the store of the deployment, or those of one name. Raises NotFound if its API shows none."""
-        found = self._ask("GET", with_query(f"{self._root}/image/v2/images", {} if name is None else {"name": name}))
-        return [image for image in found["images"] if name in (None, image["name"])]
+        answer = self._request_json(
+            "GET", with_query(f"{self._service_root}/image/v2/images", {} if name is None else {"name": name})
+        )
+        return [image for image in answer["images"] if name in (None, image["name"])]
 
-    def networks(self) -> list[dict[str, Any]]:
+    def list_networks(self) -> list[dict[str, Any]]:
         """The networks that the project may use."""
-        networks: list[dict[str, Any]] = self._ask("GET", f"{self._root}/network/v2.0/networks")["networks"]
+        networks: list[dict[str, Any]] = self._request_json("GET", f"{self._service_root}/network/v2.0/networks")["networks"]
         return networks
 
     @property
-    def _root(self) -> str:
+    def _service_root(self) -> str:
         """Below which the other services of the deployment are."""
         return re.sub(r"/v2\.1(/[^/]*)?$", "", self._base)
 
@@ -131,19 +133,19 @@ class ApiClient:
         if UUID.fullmatch(reference):
             return reference
         query["name"] = f"^{re.escape(reference)}$"
-        found = [s for s in self.pages("servers", "servers", None, **query) if s["name"] == reference]
-        if not found:
+        matching = [s for s in self.list_items("servers", "servers", None, **query) if s["name"] == reference]
+        if not matching:
             raise errors.NotFound(f"There is no server {reference!r} in this project.")
-        if len(found) > 1:
-            raise errors.Conflict(f"{len(found)} servers are called {reference!r}: name one by its id.")
-        return str(found[0]["id"])
+        if len(matching) > 1:
+            raise errors.Conflict(f"{len(matching)} servers are called {reference!r}: name one by its id.")
+        return str(matching[0]["id"])
 
 
 class ApiUnreachable(errors.SuperconductorError):
     """The API gave no usable answer."""
 
 
-def views(endpoint: str) -> dict[str, dict[str, Any]]:
+def read_views(endpoint: str) -> dict[str, dict[str, Any]]:
     """What the API sees of each cell, by uuid; nothing where it cannot be asked."""
     try:
         cells = ApiClient(endpoint).get("superconductor/status")["status"]["cells"]
@@ -154,8 +156,8 @@ def views(endpoint: str) -> dict[str, dict[str, Any]]:
 
 def _running_ones() -> str:
     """Which standalones of this user run, for a message; empty if none does."""
-    found = " and ".join(one.endpoint for one in running.find_all())
-    return f": yours run at {found}" if found else ""
+    endpoints = " and ".join(one.endpoint for one in running.find_all())
+    return f": yours run at {endpoints}" if endpoints else ""
 
 
 class HttpCommand(Admin):
@@ -172,7 +174,7 @@ class HttpCommand(Admin):
         parser.add_argument("--project", metavar="ID", default=os.environ.get("OS_PROJECT_ID"), help=text)
         return parser
 
-    def client(self, parsed_args: argparse.Namespace, roles: str | None = None) -> ApiClient:
+    def api_client(self, parsed_args: argparse.Namespace, roles: str | None = None) -> ApiClient:
         """Raises Misconfigured where the usual place has the standalone of another folder than the one that was named."""
         return ApiClient(parsed_args.endpoint or self.deployment.own_endpoint(), parsed_args.project, roles)
 
@@ -185,19 +187,19 @@ _KINDS: dict[int, type[errors.SuperconductorError]] = {
 }
 
 
-def _error(answer: HttpAnswer, url: str) -> errors.SuperconductorError:
+def _fault_error(answer: HttpAnswer, url: str) -> errors.SuperconductorError:
     request_id = answer.headers.get("x-openstack-request-id")
     try:
-        (fault,) = answer.json().values()
+        (fault,) = answer.parse_json().values()
         message = str(fault["message"])
     except (ValueError, KeyError, TypeError, AttributeError):
-        where = answer.headers.get("Location") if answer.status < 400 else None
-        message = f"{url} answers {answer.status} {answer.reason}{f': it is at {where}' if where else ''}"
+        location = answer.headers.get("Location") if answer.status < 400 else None
+        message = f"{url} answers {answer.status} {answer.reason}{f': it is at {location}' if location else ''}"
     if answer.status >= 500 and request_id:
         message = f"{message} ({request_id})"
     return _KINDS.get(answer.status, ApiUnreachable)(message)
 
 
-def _cause(error: BaseException) -> str:
+def _cause_text(error: BaseException) -> str:
     """The words of the operating system, where it has some."""
     return error.strerror.lower() if isinstance(error, OSError) and error.strerror else type(error).__name__

@@ -10,7 +10,7 @@ DOWN_AFTER_S = 60
 """Seconds of silence after which commands call something down, unless told otherwise."""
 
 
-def state(agent: SeenService, down_after: float) -> str:
+def agent_state(agent: SeenService, down_after: float) -> str:
     """up, stopping or down."""
     if agent.service.forced_down or agent.age > down_after:
         return "down"
@@ -18,14 +18,14 @@ def state(agent: SeenService, down_after: float) -> str:
 
 
 def is_up(agent: SeenService, down_after: float) -> bool:
-    return state(agent, down_after) == "up"
+    return agent_state(agent, down_after) == "up"
 
 
-def status(agent: SeenService) -> str:
+def agent_status(agent: SeenService) -> str:
     """What operators say of its host: whether it takes new servers."""
     return "disabled" if agent.service.disabled else "enabled"
 
 
-def moment(at: float | None) -> str | None:
+def format_moment(at: float | None) -> str | None:
     """Seconds since the epoch as text."""
     return None if at is None else datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import TextIO
 
-from cli.shared.streams import inner
+from cli.shared.streams import inner_stream
 
 BAR_WIDTH = 30
 STEPS = 10
@@ -20,13 +20,13 @@ class WaitProgress:
     """A bar that is drawn again and again on a terminal; elsewhere a line for every tenth of the servers."""
 
     def __init__(self, stream: TextIO, total: int, *, quiet: bool = False) -> None:
-        self._out = inner(stream)
+        self._out = inner_stream(stream)
         self._total = total
         self._live = self._out.isatty() and os.environ.get("TERM", "dumb") != "dumb"
         self._silent = quiet or total < (2 if self._live else FEWEST_FOR_LINES)
-        self._told = 0
+        self._shown_step = 0
 
-    def show(self, statuses: Iterable[str]) -> None:
+    def show_statuses(self, statuses: Iterable[str]) -> None:
         """``statuses``: of all servers, now."""
         counts = Counter(statuses)
         ended = self._total - counts["BUILD"]
@@ -37,11 +37,11 @@ class WaitProgress:
         if self._live:
             filled = ended * BAR_WIDTH // self._total
             self._write(f"\r[{'#' * filled:<{BAR_WIDTH}}] {text}\x1b[K")
-        elif step > self._told:
-            self._told = step
+        elif step > self._shown_step:
+            self._shown_step = step
             self._write(f"{text}\n")
 
-    def end(self) -> None:
+    def end_line(self) -> None:
         """Leave the line of the bar."""
         if self._live and not self._silent:
             self._write("\n")

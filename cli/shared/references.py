@@ -14,23 +14,23 @@ def image_id(client: ApiClient, reference: str) -> str:
     if UUID.fullmatch(reference):
         return reference
     try:
-        found = [str(image["id"]) for image in client.images(reference)]
+        ids = [str(image["id"]) for image in client.list_images(reference)]
     except (errors.NotFound, errors.Forbidden, errors.Invalid) as refusal:
         raise errors.NotFound(f"Image {reference!r} cannot be found by name, so give its id. The API says: {refusal}") from None
-    if not found:
+    if not ids:
         raise errors.NotFound(
             f"No image is named {reference!r}: 'superconductor image list' shows those with names; all others go by their ids."
         )
-    if len(found) > 1:
-        raise errors.Conflict(f"{len(found)} images are named {reference!r}: give an id, {' or '.join(sorted(found))}.")
-    return found[0]
+    if len(ids) > 1:
+        raise errors.Conflict(f"{len(ids)} images are named {reference!r}: give an id, {' or '.join(sorted(ids))}.")
+    return ids[0]
 
 
 def network_id(client: ApiClient, reference: str) -> str:
     """The id of the network with this id or name, which is unique. Raises NotFound with those that there are."""
     if UUID.fullmatch(reference):
         return reference
-    ids = {str(network["name"]): str(network["id"]) for network in client.networks()}
+    ids = {str(network["name"]): str(network["id"]) for network in client.list_networks()}
     if reference not in ids:
         raise errors.NotFound(f"No network is named {reference!r}. Networks: {', '.join(sorted(ids)) or 'none'}.")
     return ids[reference]

@@ -18,7 +18,7 @@ from objects import errors
 from objects.base import Object
 from service import private_files
 
-HERE = ("localhost", "127.0.0.1", "::1")
+LOCAL_HOSTS = ("localhost", "127.0.0.1", "::1")
 """Names of this machine in an endpoint."""
 
 
@@ -30,13 +30,13 @@ class RunningStandalone(Object, frozen=True, kw_only=True):
 
 
 @contextlib.contextmanager
-def announced(endpoint: str, state: Path, environment: Mapping[str, str] = os.environ) -> Iterator[None]:
+def announced_standalone(endpoint: str, state: Path, environment: Mapping[str, str] = os.environ) -> Iterator[None]:
     """While inside, commands of this user find the standalone. One that cannot leave a note is not found, and works as well."""
     with contextlib.ExitStack() as stack:
         with contextlib.suppress(OSError, errors.Misconfigured):
-            folder = _folder(environment)
+            folder = _notes_folder(environment)
             private_files.own_folder(folder)
-            path = folder / _name(endpoint)
+            path = folder / _note_name(endpoint)
             note = stack.enter_context(private_files.open_own(path, os.O_RDWR, "r+"))
             fcntl.flock(note, fcntl.LOCK_EX)
             stack.callback(path.unlink, missing_ok=True)
@@ -46,37 +46,37 @@ def announced(endpoint: str, state: Path, environment: Mapping[str, str] = os.en
         yield
 
 
-def find(endpoint: str, environment: Mapping[str, str] = os.environ) -> RunningStandalone | None:
+def find_standalone(endpoint: str, environment: Mapping[str, str] = os.environ) -> RunningStandalone | None:
     """The one that serves at this endpoint; None if there is none, or if it is another user's."""
     with contextlib.suppress(ValueError):
-        found = _read(_folder(environment) / _name(endpoint))
-        if found is not None and urlsplit(endpoint).hostname in (*HERE, urlsplit(found.endpoint).hostname):
-            return found
+        standalone = _read(_notes_folder(environment) / _note_name(endpoint))
+        if standalone is not None and urlsplit(endpoint).hostname in (*LOCAL_HOSTS, urlsplit(standalone.endpoint).hostname):
+            return standalone
     return None
 
 
 def find_in(state: Path, environment: Mapping[str, str] = os.environ) -> RunningStandalone | None:
     """The one whose state folder this is; None if there is none, or if it is another user's."""
-    return next((found for found in find_all(environment) if found.state == state), None)
+    return next((standalone for standalone in find_all(environment) if standalone.state == state), None)
 
 
 def find_all(environment: Mapping[str, str] = os.environ) -> list[RunningStandalone]:
     """All that run, by port."""
     try:
-        paths = sorted(_folder(environment).iterdir())
+        paths = sorted(_notes_folder(environment).iterdir())
     except OSError:
         return []
-    return [found for path in paths if (found := _read(path)) is not None]
+    return [standalone for path in paths if (standalone := _read(path)) is not None]
 
 
-def _folder(environment: Mapping[str, str]) -> Path:
+def _notes_folder(environment: Mapping[str, str]) -> Path:
     runtime = Path(environment.get("XDG_RUNTIME_DIR") or "")
     if runtime.is_absolute() and runtime.is_dir():
         return runtime / "superconductor"
     return Path(tempfile.gettempdir()) / f"superconductor-{os.geteuid()}"
 
 
-def _name(endpoint: str) -> str:
+def _note_name(endpoint: str) -> str:
     """Raises ValueError where the endpoint's port is none."""
     return f"standalone-{urlsplit(endpoint).port or 80}"
 

@@ -17,7 +17,7 @@ from objects.base import Object
 CONNECT_AND_READ_TIMEOUT_S = (1.0, 4.0)
 """Seconds to connect, and to wait for what is read."""
 PREFIX = "superconductor_"
-WANTED = (
+TOP_METRICS = (
     *("stage_seconds_sum", "stage_seconds_count", "builds_ended_total", "servers_accepted_total", "build_retries_total"),
     *("decision_seconds_sum", "decision_seconds_count", "messages_sent_total"),
 )
@@ -33,7 +33,7 @@ class Scrape(Object, frozen=True, kw_only=True):
     told: dict[str, dict[Key, float]]
     silent: dict[str, str]
 
-    def total(self) -> dict[Key, float]:
+    def total_counts(self) -> dict[Key, float]:
         """Summed over the addresses."""
         sums: defaultdict[Key, float] = defaultdict(float)
         for counts in self.told.values():
@@ -41,7 +41,7 @@ class Scrape(Object, frozen=True, kw_only=True):
                 sums[key] += count
         return dict(sums)
 
-    def since(self, before: Scrape) -> dict[Key, float]:
+    def counts_since(self, before: Scrape) -> dict[Key, float]:
         """What was counted between the two looks. A process that was replaced in between counts from its beginning."""
         sums: defaultdict[Key, float] = defaultdict(float)
         for address, counts in self.told.items():
@@ -52,31 +52,31 @@ class Scrape(Object, frozen=True, kw_only=True):
         return dict(sums)
 
 
-def scrape(addresses: Sequence[str]) -> Scrape:
+def scrape_metrics(addresses: Sequence[str]) -> Scrape:
     """Ask all of them at the same time."""
     if not addresses:
         return Scrape(told={}, silent={})
-    told: dict[str, dict[Key, float]] = {}
+    counts: dict[str, dict[Key, float]] = {}
     silent: dict[str, str] = {}
     with ThreadPoolExecutor(len(addresses)) as pool:
-        for address, answer in zip(addresses, pool.map(_ask, addresses), strict=True):
+        for address, answer in zip(addresses, pool.map(_scrape_address, addresses), strict=True):
             if isinstance(answer, str):
                 silent[address] = answer
             else:
-                told[address] = answer
-    return Scrape(told=told, silent=silent)
+                counts[address] = answer
+    return Scrape(told=counts, silent=silent)
 
 
-def _ask(address: str) -> dict[Key, float] | str:
+def _scrape_address(address: str) -> dict[Key, float] | str:
     url = address if address.rstrip("/").endswith("/metrics") else f"{address.rstrip('/')}/metrics"
     try:
-        where = urlsplit(url)
-        connection = ApiConnection(where, CONNECT_AND_READ_TIMEOUT_S)
+        split_url = urlsplit(url)
+        connection = ApiConnection(split_url, CONNECT_AND_READ_TIMEOUT_S)
     except ValueError:
         return "is no URL"
     try:
-        answer = connection.request("GET", where.path, {})
-        return _parse(answer.body.decode()) if answer.status == HTTPStatus.OK else f"answers {answer.status}"
+        answer = connection.send_request("GET", split_url.path, {})
+        return _parse_metrics(answer.body.decode()) if answer.status == HTTPStatus.OK else f"answers {answer.status}"
     except ValueError:
         return "does not answer with metrics"
     except FAILURES:
@@ -85,15 +85,15 @@ def _ask(address: str) -> dict[Key, float] | str:
         connection.close()
 
 
-def _parse(text: str) -> dict[Key, float]:
-    found: dict[Key, float] = {}
+def _parse_metrics(text: str) -> dict[Key, float]:
+    values: dict[Key, float] = {}
     for family in text_string_to_metric_families(text):
         for sample in family.samples:
             name = sample.name.removeprefix(PREFIX)
-            if name in WANTED and name != sample.name:
+            if name in TOP_METRICS and name != sample.name:
                 key = name, next(iter(sample.labels.values())) if len(sample.labels) == 1 else ""
-                found[key] = found.get(key, 0.0) + sample.value
-    return found
+                values[key] = values.get(key, 0.0) + sample.value
+    return values
 
 
 def of_process(status: dict[str, Any]) -> Scrape:

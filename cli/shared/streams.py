@@ -15,7 +15,7 @@ class EscapingStream:
         self.inner = inner
 
     def write(self, words: str) -> int:
-        return self.inner.write(text.escaped(words))
+        return self.inner.write(text.escape_controls(words))
 
     def writelines(self, lines: Iterable[str]) -> None:
         for line in lines:
@@ -25,12 +25,12 @@ class EscapingStream:
         return getattr(self.inner, name)
 
 
-def escaping(stream: TextIO) -> TextIO:
+def escape_stream(stream: TextIO) -> TextIO:
     """The stream, with an ``EscapingStream`` around it."""
     return cast("TextIO", EscapingStream(stream))
 
 
-def inner(stream: Any) -> TextIO:
+def inner_stream(stream: Any) -> TextIO:
     """The stream inside an ``EscapingStream``; another stream as it is."""
-    found: TextIO = stream.inner if isinstance(stream, EscapingStream) else stream
-    return found
+    unwrapped: TextIO = stream.inner if isinstance(stream, EscapingStream) else stream
+    return unwrapped

@@ -14,10 +14,10 @@ WAIT_TIMEOUT_S = 3600.0
 """Seconds to wait at most: longer than any build may take."""
 
 
-def wait_for_end(what: str, is_over: Callable[[], bool]) -> None:
+def wait_for_end(subject: str, is_over: Callable[[], bool]) -> None:
     """Ask until it is over. Raises SuperconductorError after ``WAIT_TIMEOUT_S`` seconds: what was accepted continues."""
     if not ends_in_time(is_over):
-        raise errors.SuperconductorError(late(what))
+        raise errors.SuperconductorError(late_text(subject))
 
 
 def ends_in_time(is_over: Callable[[], bool]) -> bool:
@@ -30,6 +30,6 @@ def ends_in_time(is_over: Callable[[], bool]) -> bool:
     return is_over()
 
 
-def late(what: str, shown_by: str = "server event list") -> str:
+def late_text(subject: str, shown_by: str = "server event list") -> str:
     """What to tell whoever waited in vain. ``shown_by``: the command that shows how it continues."""
-    return f"{what} is not over after {WAIT_TIMEOUT_S / 60:.0f} minutes. It continues: see 'superconductor {shown_by}'."
+    return f"{subject} is not over after {WAIT_TIMEOUT_S / 60:.0f} minutes. It continues: see 'superconductor {shown_by}'."

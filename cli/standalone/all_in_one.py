@@ -126,7 +126,7 @@ class StateFolder:
         return f"embedded://{hashlib.blake2b(bytes(self.path), digest_size=4).hexdigest()}/{name}"
 
     @property
-    def images(self) -> Path:
+    def images_folder(self) -> Path:
         """The folder of the image store."""
         return self.path / "images"
 
@@ -145,14 +145,14 @@ class StateFolder:
         if (known := file.read_text().strip()) != name:
             raise errors.Misconfigured(f"the hosts in {self.path} are {known} ones: give --driver {known}, or another --state")
 
-    def release(self) -> None:
+    def release_lock(self) -> None:
         self._lock.close()
 
 
 def log_to(folder: StateFolder) -> None:
     """From here on this process logs to the folder's file, one line for every step of every build."""
     private_files.open_own(folder.log_file, os.O_WRONLY | os.O_APPEND, "a").close()
-    logs.setup(config.load([], files=[], overrides={"log_file": str(folder.log_file)}))
+    logs.setup(config.load_options([], files=[], overrides={"log_file": str(folder.log_file)}))
 
 
 class DeploymentTimes(Object, frozen=True, kw_only=True):
@@ -171,7 +171,7 @@ class DeploymentTimes(Object, frozen=True, kw_only=True):
     down_time: float = 30.0
 
     @property
-    def scheduler(self) -> SchedulerSettings:
+    def scheduler_settings(self) -> SchedulerSettings:
         return SchedulerSettings(
             service_down_time=self.down_time, feed_poll_interval=self.feed_interval, idle_interval=self.idle_interval
         )
@@ -209,7 +209,7 @@ class AllInOne:
         self._pace = pace = pace or DeploymentTimes()
         vault = Vault(key_file.read_or_make(folder.path))
         self._notify = notify or Notifications()
-        outbox = self._notify.on
+        outbox = self._notify.is_on
         self._api_database = ApiDatabase(folder.database_url("api"), name="api", max_pool_size=20, outbox=outbox)
         self._bus = Bus(folder.bus_url("api"), name="api", observer=observer)
         self._local = Local(database_url=folder.database_url("api"), transport_url=folder.bus_url("api"))
@@ -224,20 +224,20 @@ class AllInOne:
             resend_age=pace.resend_age,
             service_down_time=pace.down_time,
             sizes_wait=False,
-            images_folder=str(folder.images),
+            images_folder=str(folder.images_folder),
         )
         self._closing: list[Bus | ApiDatabase | CellDatabase] = [self._bus, self._api_database]
-        _record_images(FolderStore(folder.images), self._api_database)
+        _record_images(FolderStore(folder.images_folder), self._api_database)
         self._services: list[RoleService] = []
-        for cell in self.registry.cells():
-            self._add_cell(cell.mapping, Vault(vault.keys_of(cell.uuid)), conductor, hosts)
-        self.scheduler = SchedulerService(scheduler or pace.scheduler, self.registry, self._api_database, self._bus)
+        for cell in self.registry.list_cells():
+            self._add_cell(cell.current_mapping, Vault(vault.keys_of(cell.uuid)), conductor, hosts)
+        self.scheduler = SchedulerService(scheduler or pace.scheduler_settings, self.registry, self._api_database, self._bus)
         self._services.append(self.scheduler)
         self._services.append(SuperConductorService(conductor, self.registry, self._api_database, self._bus, vault=vault))
         self._services.append(of_api_level(self._notify, folder.bus_url("api"), self._api_database, self.registry))
         self._services += [Presence(self._api_database, "api", binary) for binary in (SCHEDULER_BINARY, CONDUCTOR_BINARY)]
         self._api_presence = Presence(self._api_database, "api", API_BINARY)
-        api = msgspec.structs.replace(api, images_folder=str(folder.images))
+        api = msgspec.structs.replace(api, images_folder=str(folder.images_folder))
         self.console_url: str | None = None
         """Where the console proxy is, for clients of serial consoles."""
         if consoles is not None:
@@ -248,8 +248,8 @@ class AllInOne:
         self._sign = health.HealthCheck("the API database", lambda: ready.check_writable(database, "api"))
 
     def _add_cell(self, mapping: CellMapping, vault: Vault, settings: ConductorSettings, hosts: Sequence[Host]) -> None:
-        name, mapping = mapping.name, template.expand(mapping, self._local)
-        database = CellDatabase(mapping.database_url, name=f"conductor of {name}", max_pool_size=10, outbox=self._notify.on)
+        name, mapping = mapping.name, template.expand_mapping(mapping, self._local)
+        database = CellDatabase(mapping.database_url, name=f"conductor of {name}", max_pool_size=10, outbox=self._notify.is_on)
         bus = Bus(mapping.transport_url, name=name, observer=self._observer)
         self._closing += [bus, database]
         self._services.append(CellConductorService(settings, name, database, bus, vault=vault))
@@ -265,12 +265,12 @@ class AllInOne:
 
     def _add_console_proxy(self, settings: ProxySettings) -> ConsoleUrls:
         """The URLs that lead to it. Unless one is given, it is that of the proxy itself."""
-        console_proxy = process.load()
+        console_proxy = process.load_proxy()
         listener = console_proxy.bind(settings)
         host, scheme = _in_url(settings.host), "wss" if settings.cert else "ws"
-        own = settings.urls.serial_url or f"{scheme}://{host}:{listener.getsockname()[1]}/"
-        self.console_url = own
-        urls = msgspec.structs.replace(settings.urls, serial_url=own)
+        url = settings.urls.serial_url or f"{scheme}://{host}:{listener.getsockname()[1]}/"
+        self.console_url = url
+        urls = msgspec.structs.replace(settings.urls, serial_url=url)
         settings = msgspec.structs.replace(settings, urls=urls)
         self._services.append(console_proxy.ConsoleProxyService(settings, self._api_database, listener))
         self._services.append(Presence(self._api_database, "api", CONSOLE_PROXY_BINARY))
@@ -288,7 +288,7 @@ class AllInOne:
             report_interval=self._pace.report_interval,
             stats_interval=self._pace.stats_interval,
             audit_interval=10.0,
-            images_folder=str(self._folder.images),
+            images_folder=str(self._folder.images_folder),
             simulated=SimulatedSettings(state_path=str(self._folder.path / "hosts"), shared_folder=True),
         )
         if isinstance(host, DriverHost):
@@ -302,46 +302,46 @@ class AllInOne:
             spawn_delay_max=host.spawn_delay[1],
             task_delay=host.task_delay,
             failure_rate=host.failure_rate,
-            resources=stored.dump(host.resources),
+            resources=stored.dump_value(host.resources),
             numa_nodes=host.numa_nodes,
         )
         return msgspec.structs.replace(common, simulated=simulated)
 
     @property
-    def endpoint(self) -> str:
+    def api_endpoint(self) -> str:
         """Where the API answers, once it serves."""
-        return f"http://{_in_url(self._api_host)}:{self._api.port}/v2.1"
+        return f"http://{_in_url(self._api_host)}:{self._api.listen_port}/v2.1"
 
-    def schedulable(self) -> int:
+    def count_schedulable(self) -> int:
         """Hosts that the scheduler could place something on."""
-        return self.scheduler.schedulable()
+        return self.scheduler.count_schedulable()
 
-    def known(self) -> int:
+    def count_known(self) -> int:
         """Hosts that the scheduler knows, also those that are called down."""
-        return self.scheduler.known()
+        return self.scheduler.count_known()
 
     def start(self) -> None:
         """Start every role but the API, the ones that others call first."""
-        health.BOARD.watch(self._sign)
+        health.BOARD.watch_part(self._sign)
         for service in self._services:
             service.start()
 
-    def serve(self) -> None:
+    def serve_api(self) -> None:
         """Open the API. Before the hosts are known, what it accepted would be refused by the scheduler, and for good."""
         self._api.start()
         self._api_presence.start()
 
     def stop(self) -> None:
         """Stop in the opposite order; what is still building goes on at the next start."""
-        health.BOARD.forget(self._sign)
+        health.BOARD.forget_part(self._sign)
         self._api.stop()
         self._api_presence.stop()
         for service in reversed(self._services):
             service.stop()
         self.registry.close()
         for thing in self._closing:
-            thing.close() if isinstance(thing, Bus) else thing.dispose()
-        self._folder.release()
+            thing.close() if isinstance(thing, Bus) else thing.dispose_connections()
+        self._folder.release_lock()
 
 
 def _in_url(host: str) -> str:
@@ -353,6 +353,6 @@ def _record_images(store: FolderStore, database: ApiDatabase) -> None:
     try:
         complete_rows(database, store)
         for record, project_id in missing_images(database, store):
-            database.write(images.record_hash, record.stored(project_id))
+            database.write(images.record_hash, record.to_stored(project_id))
     except errors.ServiceUnavailable as error:
         LOG.warning("images are not recorded: %s", error)

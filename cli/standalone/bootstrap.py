@@ -37,10 +37,10 @@ class Commands:
             raise errors.Invalid(f"'superconductor {shlex.join(words)}' failed")
 
 
-def bootstrap(folder: StateFolder, cells: Sequence[str], commands: Commands) -> None:
+def bootstrap_databases(folder: StateFolder, cells: Sequence[str], commands: Commands) -> None:
     """Sync the schemas, and create cell0 and ``cells`` where they are missing."""
     commands.run("db", "sync", "--api")
-    known = _names(folder)
+    known = _cell_names(folder)
     if "cell0" not in known:
         commands.run("cell", "create", "cell0", "--cell0", "--database-connection", folder.database_url("cell0"))
     for name in cells:
@@ -49,23 +49,23 @@ def bootstrap(folder: StateFolder, cells: Sequence[str], commands: Commands) -> 
                 *("cell", "create", name, "--database-connection", folder.database_url(name)),
                 *("--transport-url", folder.bus_url(name)),
             )
-    _adopt(folder)
+    _adopt_files(folder)
     commands.run("db", "sync")
 
 
-def _adopt(folder: StateFolder) -> None:
+def _adopt_files(folder: StateFolder) -> None:
     """A folder that was moved or copied brings its databases along: its cells are those files, not the ones left behind."""
     database = ApiDatabase(folder.database_url("api"), name="api")
     try:
         for mapping in database.read(cell_mappings.list_all):
-            here = folder.database_url(mapping.name)
-            if mapping.database_url != here and (folder.path / f"{mapping.name}.db").exists():
-                database.write(cell_mappings.update, msgspec.structs.replace(mapping, database_url=here))
+            url = folder.database_url(mapping.name)
+            if mapping.database_url != url and (folder.path / f"{mapping.name}.db").exists():
+                database.write(cell_mappings.update_mapping, msgspec.structs.replace(mapping, database_url=url))
     finally:
-        database.dispose()
+        database.dispose_connections()
 
 
-def starters(folder: StateFolder, commands: Commands, *, network: bool) -> None:
+def add_starters(folder: StateFolder, commands: Commands, *, network: bool) -> None:
     """A few usual sizes and, where ``network``, a network, for a deployment that is new: its hosts are not mapped yet."""
     database = ApiDatabase(folder.database_url("api"), name="api")
     try:
@@ -74,7 +74,7 @@ def starters(folder: StateFolder, commands: Commands, *, network: bool) -> None:
         known = {flavor.name for flavor in database.read(flavors.list_all)}
         has_networks = bool(database.read(networks.list_all))
     finally:
-        database.dispose()
+        database.dispose_connections()
     for name, vcpus, ram, disk in FLAVORS:
         if name not in known:
             commands.run("flavor", "create", name, "--vcpus", str(vcpus), "--ram", str(ram), "--disk", str(disk))
@@ -85,17 +85,17 @@ def starters(folder: StateFolder, commands: Commands, *, network: bool) -> None:
 
 def starter_image(folder: StateFolder, commands: Commands) -> None:
     """The guest ``spark``, for a deployment whose image store is empty: something that boots everywhere in a second."""
-    if any(folder.images.iterdir()):
+    if any(folder.images_folder.iterdir()):
         return
-    with tempfile.TemporaryDirectory(dir=folder.path, prefix="starter-") as place:
-        disk = Path(place) / f"{spark.NAME}.raw"
+    with tempfile.TemporaryDirectory(dir=folder.path, prefix="starter-") as temporary_folder:
+        disk = Path(temporary_folder) / f"{spark.NAME}.raw"
         spark.write_disk(disk)
         commands.run("image", "add", str(disk), "--name", spark.NAME, "--id", spark.IMAGE_ID)
 
 
-def _names(folder: StateFolder) -> set[str]:
+def _cell_names(folder: StateFolder) -> set[str]:
     database = ApiDatabase(folder.database_url("api"), name="api")
     try:
         return {mapping.name for mapping in database.read(cell_mappings.list_all)}
     finally:
-        database.dispose()
+        database.dispose_connections()

@@ -32,7 +32,7 @@ class Standalone(Admin):
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         parser.add_argument("--host", metavar="ADDRESS", help="address of the API (default: [api] host, 127.0.0.1)")
-        parser.add_argument("--port", type=port, help="port of the API, 0 for a free one (default: [api] port, 8774)")
+        parser.add_argument("--port", type=port_number, help="port of the API, 0 for a free one (default: [api] port, 8774)")
         parser.add_argument("--driver", choices=(SIMULATED, LIBVIRT), default=SIMULATED, help="what hosts are (default: simulated)")
         parser.add_argument(
             "--cells", type=partial(at_least, 1), help="cells to create in a new folder (default: 2; 1 with --driver libvirt)"
@@ -47,7 +47,7 @@ class Standalone(Admin):
             "--resource",
             dest="resources",
             metavar="CLASS=AMOUNT",
-            type=resource,
+            type=custom_resource,
             action="append",
             default=[],
             help="custom resource class that each simulated host offers, such as CUSTOM_GPU=4; may be repeated",
@@ -86,7 +86,7 @@ def check_hosts(parsed_args: argparse.Namespace) -> None:
             raise errors.Invalid("--stop-guests is for a libvirtd that standalone has started: leave out --libvirt-uri")
 
 
-def resource(text: str) -> tuple[str, int]:
+def custom_resource(text: str) -> tuple[str, int]:
     """A custom resource class and how much of it a host offers."""
     name, amount = key_value(text)
     offered = at_least(0, amount)
@@ -105,7 +105,7 @@ def numa_nodes(text: str) -> int:
     return number
 
 
-def port(text: str) -> int:
+def port_number(text: str) -> int:
     """A TCP port, or 0 for a free one."""
     number = at_least(0, text)
     if number > 65535:

@@ -34,15 +34,15 @@ class HostDiscovery:
         self._hosts = frozenset(hosts)
         self._commands = commands
 
-    def look(self) -> set[str]:
+    def discover_hosts(self) -> set[str]:
         """The hosts that were not mapped at this look."""
         missing = self._hosts - {mapping.host for mapping in self._database.read(host_mappings.list_all)}
-        if missing and missing <= reporting(self._database, self._local):
+        if missing and missing <= reporting_hosts(self._database, self._local):
             self._commands.run("host", "discover")
         return set(missing)
 
     def close(self) -> None:
-        self._database.dispose()
+        self._database.dispose_connections()
 
 
 def discover_until(
@@ -57,25 +57,25 @@ def discover_until(
     give_up = time.monotonic() + DISCOVERY_WAIT_S
     try:
         while not stopped.is_set():
-            missing = newcomers.look()
-            if not missing and region.known() >= len(hosts):
+            missing = newcomers.discover_hosts()
+            if not missing and region.count_known() >= len(hosts):
                 return
             if time.monotonic() > give_up:
                 if missing:
                     raise errors.Invalid(f"after {DISCOVERY_WAIT_S:.0f} s these hosts have not reported: {sorted(missing)}")
-                LOG.warning("The scheduler knows %d of %d hosts: see 'superconductor host list'", region.known(), len(hosts))
+                LOG.warning("The scheduler knows %d of %d hosts: see 'superconductor host list'", region.count_known(), len(hosts))
                 return
             stopped.wait(0.1)
     finally:
         newcomers.close()
 
 
-def reporting(api_database: ApiDatabase, local: Local) -> set[str]:
+def reporting_hosts(api_database: ApiDatabase, local: Local) -> set[str]:
     """The hosts whose agents have reported to their cell."""
-    found: set[str] = set()
+    hosts: set[str] = set()
     for mapping in api_database.read(cell_mappings.list_all):
         if not mapping.is_cell0:
             cell = CellDatabase(template.expand_database(mapping.database_url, local), name=mapping.name)
-            found |= {service.host for service in cell.read(services.list_all)}
-            cell.dispose()
-    return found
+            hosts |= {service.host for service in cell.read(services.list_all)}
+            cell.dispose_connections()
+    return hosts

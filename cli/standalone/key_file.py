@@ -32,12 +32,12 @@ def read_or_make(folder: Path) -> list[str]:
     keys = read(folder)
     if keys:
         return keys
-    made = [new_key()]
+    new_keys = [new_key()]
     fresh = folder / f"{NAME}.new"
     fresh.unlink(missing_ok=True)
     with os.fdopen(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
-        file.write(_HEAD + made[0] + "\n")
+        file.write(_HEAD + new_keys[0] + "\n")
         file.flush()
         os.fsync(file.fileno())  # before anything is sealed with it
     fresh.replace(folder / NAME)
-    return made
+    return new_keys

@@ -33,26 +33,26 @@ class LibvirtHosts:
         self._memory = MEMORY_FILE_SYSTEM / f"superconductor-{os.geteuid()}"
         self._config_drives: list[Path] = []
 
-    def own(self, name: str, cell: str) -> DriverHost:
+    def start_host(self, name: str, cell: str) -> DriverHost:
         """A host with a libvirtd of its own, which is started now. Raises Misconfigured if it cannot be."""
-        place = self._folder.path / "hosts" / name
-        daemon = PrivateDaemon(place / "libvirt", cache=self._folder.path / "hosts" / "capabilities")
+        host_folder = self._folder.path / "hosts" / name
+        daemon = PrivateDaemon(host_folder / "libvirt", cache=self._folder.path / "hosts" / "capabilities")
         self._daemons[name] = daemon
         private_files.own_folder(self._memory)
-        config_drives = self._memory / hashlib.blake2b(bytes(place), digest_size=8).hexdigest()
+        config_drives = self._memory / hashlib.blake2b(bytes(host_folder), digest_size=8).hexdigest()
         self._config_drives.append(config_drives)
         paths = {
             "connection_uri": daemon.start(),
-            "instances_path": str(place / "instances"),
-            "cache_path": str(place / "images"),
+            "instances_path": str(host_folder / "instances"),
+            "cache_path": str(host_folder / "images"),
             "config_drive_path": str(config_drives),
             "peer_instances_path": str(self._folder.path / "hosts" / "{host}" / "instances"),
         }
-        return self._host(name, cell, paths)
+        return self._driver_host(name, cell, paths)
 
     def of_machine(self, name: str, cell: str, uri: str) -> DriverHost:
         """A host with the libvirt at this URI. Its paths are those of [libvirt]."""
-        return self._host(name, cell, {"connection_uri": uri})
+        return self._driver_host(name, cell, {"connection_uri": uri})
 
     def running_guests(self) -> list[str]:
         """The domain names of the running guests of all daemons."""
@@ -66,13 +66,13 @@ class LibvirtHosts:
             with contextlib.suppress(OSError):
                 folder.rmdir()  # unless it has drives of guests that the next start turns on
 
-    def _host(self, name: str, cell: str, chosen: dict[str, str]) -> DriverHost:
-        return DriverHost(name=name, cell=cell, open_driver=partial(self._open, chosen))
+    def _driver_host(self, name: str, cell: str, chosen: dict[str, str]) -> DriverHost:
+        return DriverHost(name=name, cell=cell, open_driver=partial(self._open_driver, chosen))
 
-    def _open(self, chosen: dict[str, str], settings: ComputeSettings) -> ComputeDriver:
-        conf = config.load(self._arguments, images_opts.list_opts(), files=[])
+    def _open_driver(self, chosen: dict[str, str], settings: ComputeSettings) -> ComputeDriver:
+        conf = config.load_options(self._arguments, images_opts.list_opts(), files=[])
         conf.set_override("folder", settings.images_folder, group=images_opts.GROUP)
-        factory = drivers.prepare(conf, DRIVER)
+        factory = drivers.prepare_driver(conf, DRIVER)
         for option, value in chosen.items():
             conf.set_override(option, value, group=DRIVER)
         conf.set_default("networks", {"user": "user"}, group=DRIVER)

@@ -19,5 +19,5 @@ def add_flavors(api_database: ApiDatabase) -> None:
     known = {flavor.name for flavor in api_database.read(flavors.list_all)}
     for name, vcpus, ram, disk in FLAVORS:
         if name not in known:
-            made = Flavor(flavor_id=str(uuid.uuid4()), name=name, vcpus=vcpus, memory_mb=ram, root_gb=disk)
-            api_database.write(flavors.create, made)
+            starter = Flavor(flavor_id=str(uuid.uuid4()), name=name, vcpus=vcpus, memory_mb=ram, root_gb=disk)
+            api_database.write(flavors.create, starter)

@@ -37,11 +37,11 @@ class Chooser:
         self._typing = False
         self._at = 0
 
-    def press(self, keys: bytes, items: Sequence[dict[str, Any]]) -> None:
+    def press_keys(self, keys: bytes, items: Sequence[dict[str, Any]]) -> None:
         """Do what the keys say. ``items``: those of the list, now."""
-        for key in _keys(keys):
+        for key in _parse_keys(keys):
             if self._typing:
-                self._type(key)
+                self._type_key(key)
             elif key in ("q", "Q", "\x03", "\x04"):
                 self.quits = True
             elif self.opened is not None:
@@ -65,7 +65,7 @@ class Chooser:
         elif key in ("enter", "escape"):
             self.opened = None
 
-    def _type(self, key: str) -> None:
+    def _type_key(self, key: str) -> None:
         """Keys while the filter is typed."""
         self._at = 0
         if key in ("enter", "escape"):
@@ -76,12 +76,14 @@ class Chooser:
         elif len(key) == 1 and key.isprintable():
             self.filter += key
 
-    def shown(self, items: Sequence[dict[str, Any]], height: int) -> RenderableType:
+    def shown_list(self, items: Sequence[dict[str, Any]], height: int) -> RenderableType:
         """The list, no longer than fits into a terminal of this height."""
         rows = max(3, min(ROWS, height - 20))
         chosen = min(self._at, max(0, len(items) - 1))
         first = max(0, min(chosen - rows // 2, len(items) - rows))
-        lines = [(">" if first + number == chosen else "", *_row(item)) for number, item in enumerate(items[first : first + rows])]
+        lines = [
+            (">" if first + number == chosen else "", *_item_row(item)) for number, item in enumerate(items[first : first + rows])
+        ]
         columns = ("", "Name", "Status", "Host") if self.listed is ListKind.SERVERS else ("", "Host", "State", "Status")
         title = f"{self.listed}{f' with {self.filter!r} in their names' if self.filter else ''}"
         typed = Text(f"/{self.filter}_", style="reverse") if self._typing else Text(HELP, style="dim")
@@ -89,7 +91,7 @@ class Chooser:
         return Group(table, typed)
 
 
-def _row(item: dict[str, Any]) -> tuple[str, str, str]:
+def _item_row(item: dict[str, Any]) -> tuple[str, str, str]:
     """A server, or a host as its service."""
     if "binary" in item:
         return item["host"], item["state"], item["status"]
@@ -100,7 +102,7 @@ SEQUENCES = {"\x1b[A": "up", "\x1bOA": "up", "\x1b[B": "down", "\x1bOB": "down"}
 NAMED = {"\r": "enter", "\n": "enter", "\x1b": "escape", "\x7f": "backspace", "\x08": "backspace"}
 
 
-def _keys(read: bytes) -> Iterator[str]:
+def _parse_keys(read: bytes) -> Iterator[str]:
     """The keys in what a terminal sent; other escape sequences are left out."""
     text = read.decode(errors="ignore")
     while text:

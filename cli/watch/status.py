@@ -31,7 +31,7 @@ class ShowStatus(HttpCommand, ShowOne):
     """
 
     def take_action(self, parsed_args: argparse.Namespace) -> tuple[Sequence[str], Sequence[Any]]:
-        status = self.client(parsed_args).get("superconductor/status")["status"]
+        status = self.api_client(parsed_args).get("superconductor/status")["status"]
         return tuple(status), tuple(status.values())
 
     def produce_output(self, parsed_args: argparse.Namespace, column_names: Any, data: Any) -> int:
@@ -41,13 +41,13 @@ class ShowStatus(HttpCommand, ShowOne):
         status = dict(zip(column_names, data, strict=True))
         console = console_on(self.app.stdout)
         for binary, tally in status["processes"].items():
-            console.print(f"{binary}: {_tally(tally)}", markup=False)
+            console.print(f"{binary}: {_tally_text(tally)}", markup=False)
         columns = ("Cell", "State", "Database", "Broker", "Conductors", "Hosts up", "Down", "Disabled", "Unmapped", *STATES, "Feed")
-        console.print(table_of("Cells", columns, [_row(cell) for cell in status["cells"]]))
+        console.print(table_of("Cells", columns, [_cell_row(cell) for cell in status["cells"]]))
         for cell in status["cells"]:
-            for trouble in overview.troubles(cell):
+            for trouble in overview.trouble_sentences(cell):
                 console.print(trouble, markup=False)
-            for note in _notes(cell):
+            for note in _cell_notes(cell):
                 console.print(note, markup=False)
         for cell in status["broken_cells"]:
             console.print(f"Cell {cell['uuid']} cannot be used: {cell['view']}", markup=False)
@@ -66,7 +66,7 @@ class ShowStatus(HttpCommand, ShowOne):
         queue = status["queue"]
         oldest = "" if queue["oldest_seconds"] is None else f", the oldest for {queue['oldest_seconds']:.1f} s"
         console.print(f"Waiting for a host: {queue['depth']}{oldest}", markup=False)
-        for operations in overview.operations(status):
+        for operations in overview.operation_sentences(status):
             console.print(operations, markup=False)
         return 0
 
@@ -80,7 +80,7 @@ def _dead_letters(status: dict[str, Any]) -> Iterator[tuple[str, dict[str, int]]
             yield f"cell {cell['name']}", cell["dead_letters"]
 
 
-def _notes(cell: dict[str, Any]) -> Iterator[str]:
+def _cell_notes(cell: dict[str, Any]) -> Iterator[str]:
     """What an operator should see to at hosts of a cell."""
     if shared := cell["shared_user_hosts"]:
         text = "hosts cannot be distinguished, because their agents share a broker user: see 'superconductor host user --help'"
@@ -92,13 +92,13 @@ def _notes(cell: dict[str, Any]) -> Iterator[str]:
         yield f"Cell {cell['name']}: {len(waiting)} {text}"
 
 
-def _row(cell: dict[str, Any]) -> tuple[Any, ...]:
-    numbers = (*overview.hosts(cell), *(overview.of_hosts(cell, what) for what in ("disabled_hosts", "unmapped_hosts")))
+def _cell_row(cell: dict[str, Any]) -> tuple[Any, ...]:
+    numbers = (*overview.host_counts(cell), *(overview.of_hosts(cell, field) for field in ("disabled_hosts", "unmapped_hosts")))
     servers = (cell["servers"].get(state, 0) for state in STATES)
-    conductors = overview.UNKNOWN if cell["processes"] is None else _tally(cell["processes"][CONDUCTOR_BINARY])
-    places = (overview.reached(cell["database"]), overview.reached(cell["bus"]))
-    return (cell["name"], cell["state"], *places, conductors, *numbers, *servers, overview.lag(cell["feed"]))
+    conductors = overview.UNKNOWN if cell["processes"] is None else _tally_text(cell["processes"][CONDUCTOR_BINARY])
+    reachability = (overview.reached_word(cell["database"]), overview.reached_word(cell["bus"]))
+    return (cell["name"], cell["state"], *reachability, conductors, *numbers, *servers, overview.lag_text(cell["feed"]))
 
 
-def _tally(tally: dict[str, int]) -> str:
+def _tally_text(tally: dict[str, int]) -> str:
     return f"{tally['up']} up" + (f", {tally['down']} down" if tally["down"] else "")

@@ -16,7 +16,7 @@ from objects.port import Port
 
 LOG = logging.getLogger(__name__)
 
-libvirt = binding.load()
+libvirt = binding.load_libvirt()
 
 _BOTH = libvirt.VIR_NETWORK_UPDATE_AFFECT_LIVE | libvirt.VIR_NETWORK_UPDATE_AFFECT_CONFIG
 
@@ -29,35 +29,37 @@ class Attachments:
         self._attachments = attachments
         self._dhcp_hosts = Path(dhcp_hosts_path) if dhcp_hosts_path else None
 
-    def of(self, port: Port) -> Attachment:
+    def attachment_of(self, port: Port) -> Attachment:
         """What this port is attached to. Raises ``errors.BuildFailed`` if the host does not have its network."""
-        found = self._attachments.get(port.physical_network)
-        if found is None:
+        attachment = self._attachments.get(port.physical_network)
+        if attachment is None:
             raise errors.BuildFailed(
                 f"This host is not attached to the physical network '{port.physical_network}' of network '{port.network}': see "
                 "[libvirt] networks."
             )
-        if found.kind == "bridge" and not (Path("/sys/class/net") / found.name / "bridge").is_dir():
-            raise errors.BuildFailed(f"The bridge '{found.name}' of physical network '{port.physical_network}' does not exist.")
-        return found
+        if attachment.kind == "bridge" and not (Path("/sys/class/net") / attachment.name / "bridge").is_dir():
+            raise errors.BuildFailed(
+                f"The bridge '{attachment.name}' of physical network '{port.physical_network}' does not exist."
+            )
+        return attachment
 
-    def announce(self, ports: tuple[Port, ...], hostname: str) -> None:
+    def announce_addresses(self, ports: tuple[Port, ...], hostname: str) -> None:
         """Tell the DHCP servers the planned addresses. Raises ``errors.BuildFailed``."""
-        self.forget(ports)
+        self.forget_addresses(ports)
         for port in ports:
-            found = self._attachments.get(port.physical_network)
-            if found is not None and found.kind == "network":
-                self._update(found.name, libvirt.VIR_NETWORK_UPDATE_COMMAND_ADD_LAST, port)
+            attachment = self._attachments.get(port.physical_network)
+            if attachment is not None and attachment.kind == "network":
+                self._update_network(attachment.name, libvirt.VIR_NETWORK_UPDATE_COMMAND_ADD_LAST, port)
             if self._dhcp_hosts is not None and port.addresses:
                 self._write(self._dhcp_hosts, port, hostname)
 
-    def forget(self, ports: tuple[Port, ...]) -> None:
+    def forget_addresses(self, ports: tuple[Port, ...]) -> None:
         """Take back what was announced. What is not there is no error."""
         for port in ports:
-            found = self._attachments.get(port.physical_network)
-            if found is not None and found.kind == "network":
+            attachment = self._attachments.get(port.physical_network)
+            if attachment is not None and attachment.kind == "network":
                 try:
-                    self._update(found.name, libvirt.VIR_NETWORK_UPDATE_COMMAND_DELETE, port)
+                    self._update_network(attachment.name, libvirt.VIR_NETWORK_UPDATE_COMMAND_DELETE, port)
                 except errors.BuildFailed as error:
                     LOG.debug("Port %s: %s", port.mac, error)
             if self._dhcp_hosts is not None:
@@ -65,7 +67,7 @@ class Attachments:
 
     def _write(self, folder: Path, port: Port, hostname: str) -> None:
         """dnsmasq reads a file as soon as it is there, so it must be complete then."""
-        shown = [f"[{each.address}]" if each.version == 6 else each.address for each in port.addresses]
+        shown = [f"[{address.address}]" if address.ip_version == 6 else address.address for address in port.addresses]
         entry = ",".join([port.mac, *shown, hostname])
         if not entry.isprintable():  # a second line would be an entry of another guest
             raise errors.BuildFailed(f"The MAC, an address or the hostname of a port is no text of one line: {entry!r:.200}")
@@ -77,21 +79,21 @@ class Attachments:
         except OSError as error:
             raise errors.BuildFailed(f"[libvirt] dhcp_hosts_path: {folder} cannot be used: {error.strerror}.") from error
 
-    def _update(self, name: str, command: int, port: Port) -> None:
+    def _update_network(self, name: str, command: int, port: Port) -> None:
         for host in _host_entries(port):
             try:
                 network = self._connection.get().networkLookupByName(name)
                 network.update(command, libvirt.VIR_NETWORK_SECTION_IP_DHCP_HOST, -1, host, _BOTH)
             except libvirt.libvirtError as error:
-                what = f"give the network '{name}' the address of {port.mac}"
-                raise self._connection.translated(error, errors.BuildFailed, what) from error
+                doing = f"give the network '{name}' the address of {port.mac}"
+                raise self._connection.translate_error(error, errors.BuildFailed, doing) from error
 
 
 def _host_entries(port: Port) -> Iterator[str]:
     """The DHCP entry of the port's IPv4 address. libvirt has none for IPv6 addresses by MAC."""
-    for each in port.addresses:
-        if each.version == 4:
-            yield ElementTree.tostring(ElementTree.Element("host", {"mac": port.mac, "ip": each.address}), encoding="unicode")
+    for address in port.addresses:
+        if address.ip_version == 4:
+            yield ElementTree.tostring(ElementTree.Element("host", {"mac": port.mac, "ip": address.address}), encoding="unicode")
 
 
 def _file_of(folder: Path, port: Port) -> Path:

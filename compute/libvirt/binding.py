@@ -12,16 +12,16 @@ MISSING = (
 )
 
 
-def load() -> Any:
+def load_libvirt() -> Any:
     """The module ``libvirt``, which prints nothing. Raises ``errors.Misconfigured`` that says what to install."""
     try:
         import libvirt
 
-        libvirt.registerErrorHandler(_ignore, None)  # it would print each error to stderr, also those that are expected
+        libvirt.registerErrorHandler(_ignore_error, None)  # it would print each error to stderr, also those that are expected
     except (ImportError, AttributeError):  # a folder of this name on the path is taken for an empty module
         raise errors.Misconfigured(MISSING) from None
     return libvirt
 
 
-def _ignore(context: object, error: object) -> None:
+def _ignore_error(context: object, error: object) -> None:
     pass

@@ -25,7 +25,7 @@ from service.worker_pool import PoolTimeout, WorkerPool
 
 LOG = logging.getLogger(__name__)
 
-libvirt = binding.load()
+libvirt = binding.load_libvirt()
 
 T = TypeVar("T")
 
@@ -61,11 +61,11 @@ def _run_events() -> None:
         if _events_run:
             return
         libvirt.virEventRegisterDefaultImpl()
-        threading.Thread(target=_loop, name="libvirt-events", daemon=True).start()
+        threading.Thread(target=_run_event_loop, name="libvirt-events", daemon=True).start()
         _events_run = True
 
 
-def _loop() -> None:
+def _run_event_loop() -> None:
     while True:
         try:
             libvirt.virEventRunDefaultImpl()
@@ -93,7 +93,7 @@ class _Own(threading.local):
 class LibvirtConnection:
     """The connections to the libvirt at ``uri``. Thread-safe.
 
-    ``opened``: how often the keeper has opened its connection. ``changed`` may be set to a function, which is called from
+    ``open_connection``: how often the keeper has opened its connection. ``changed`` may be set to a function, which is called from
     libvirt's thread for every event in the life of a domain, and when the connection is open again.
     """
 
@@ -112,12 +112,12 @@ class LibvirtConnection:
         self._lost = threading.Event()
         self._asking = WorkerPool("libvirt-guests", GUEST_CALL_THREADS, spare=GUEST_CALL_THREADS)
         _run_events()
-        self._keeper = threading.Thread(target=self._keep, name="libvirt-connection", daemon=True)
+        self._keeper = threading.Thread(target=self._keep_open, name="libvirt-connection", daemon=True)
         self._keeper.start()
 
     # -- use ---------------------------------------------------------------------------------------------------------------------
 
-    def trouble(self) -> str | None:
+    def find_trouble(self) -> str | None:
         """Why there is no connection now; None if there is one. Never waits."""
         if self._current is not None:
             return None
@@ -133,24 +133,24 @@ class LibvirtConnection:
         Raises ``errors.HypervisorDown``, untouched.
         """
         with self._state:
-            left = self._opening_since + self._timeout - time.monotonic()
-            self._state.wait_for(lambda: self._current is not None or self._failure is not None, max(0.0, left))
+            remaining = self._opening_since + self._timeout - time.monotonic()
+            self._state.wait_for(lambda: self._current is not None or self._failure is not None, max(0.0, remaining))
             if self._current is None:
-                raise errors.HypervisorDown(self.trouble() or "", untouched=True)
-            own = self._own
-        if own.connection is None or not _is_alive(own.connection):
-            own.connection = None  # libvirt closes it when nothing uses it any more
-            own.connection = self._open_own()
-        return own.connection
+                raise errors.HypervisorDown(self.find_trouble() or "", untouched=True)
+            own_connection = self._own
+        if own_connection.connection is None or not _is_alive(own_connection.connection):
+            own_connection.connection = None  # libvirt closes it when nothing uses it any more
+            own_connection.connection = self._open_own()
+        return own_connection.connection
 
     def _open_own(self) -> Any:
-        def opened() -> Any:
+        def open_connection() -> Any:
             connection = libvirt.open(self.uri)
             connection.setKeepAlive(KEEP_ALIVE_S, KEEP_ALIVE_COUNT)
             return connection
 
         try:
-            return self._asking.run(opened, self._timeout, patience=1.0, check=self._check)
+            return self._asking.run(open_connection, self._timeout, patience=1.0, check=self._check_connected)
         except PoolTimeout:
             raise errors.HypervisorDown(f"libvirt at {self.uri} does not answer.", untouched=True) from None
         except errors.HypervisorDown as error:
@@ -164,9 +164,9 @@ class LibvirtConnection:
         try:
             yield
         except libvirt.libvirtError as error:
-            raise self.translated(error, kind, doing) from error
+            raise self.translate_error(error, kind, doing) from error
 
-    def translated(self, error: Any, kind: type[errors.SuperconductorError], doing: str) -> errors.SuperconductorError:
+    def translate_error(self, error: Any, kind: type[errors.SuperconductorError], doing: str) -> errors.SuperconductorError:
         """The error of ours that stands for an error of libvirt."""
         if self._is_lost(error):
             return errors.HypervisorDown(f"libvirt at {self.uri}: {text_of(error)}")
@@ -178,7 +178,7 @@ class LibvirtConnection:
         Raises ``errors.TaskFailed`` if QEMU does not answer: the call may still take effect.
         """
         try:
-            return self._asking.run(function, limit, patience=1.0, check=self._check)
+            return self._asking.run(function, limit, patience=1.0, check=self._check_connected)
         except PoolTimeout:
             raise errors.TaskFailed(f"libvirt could not {doing}: QEMU has not answered for {limit:g} s.") from None
 
@@ -197,8 +197,8 @@ class LibvirtConnection:
 
     # -- keeping it open -----------------------------------------------------------------------------------------------------------
 
-    def _check(self) -> None:
-        if (trouble := self.trouble()) is not None:
+    def _check_connected(self) -> None:
+        if (trouble := self.find_trouble()) is not None:
             raise errors.HypervisorDown(trouble)
 
     def _is_lost(self, error: Any) -> bool:
@@ -206,7 +206,7 @@ class LibvirtConnection:
         is_rpc = error.get_error_domain() in _LOST_DOMAINS and code_of(error) in _LOST_CODES
         return current is None or is_rpc or not _is_alive(current)
 
-    def _keep(self) -> None:
+    def _keep_open(self) -> None:
         while not self._closing.is_set():
             opened = self._open()
             if opened is None:
@@ -225,7 +225,7 @@ class LibvirtConnection:
             opened = libvirt.open(self.uri)
             opened.registerCloseCallback(lambda *_: self._lost.set(), None)
             opened.setKeepAlive(KEEP_ALIVE_S, KEEP_ALIVE_COUNT)
-            opened.domainEventRegisterAny(None, libvirt.VIR_DOMAIN_EVENT_ID_LIFECYCLE, lambda *_: self._tell(), None)
+            opened.domainEventRegisterAny(None, libvirt.VIR_DOMAIN_EVENT_ID_LIFECYCLE, lambda *_: self._report_change(), None)
         except libvirt.libvirtError as error:
             with self._state:
                 self._failure = f"libvirt at {self.uri} cannot be used: {text_of(error)}"
@@ -239,7 +239,7 @@ class LibvirtConnection:
             self._current, self._failure = opened, None
             self.opened += 1
             self._state.notify_all()
-        self._tell()
+        self._report_change()
         return opened
 
     def _is_usable(self, opened: Any) -> bool:
@@ -252,7 +252,7 @@ class LibvirtConnection:
                 self._failure = f"libvirt at {self.uri} has closed the connection or does not answer."
         _close(lost)
 
-    def _tell(self) -> None:
+    def _report_change(self) -> None:
         try:
             self.changed()
         except Exception:  # libvirt's thread must go on

@@ -20,7 +20,7 @@ from objects import errors
 from objects.console import ConsoleKind
 from service.threads import start_daemon
 
-libvirt = binding.load()
+libvirt = binding.load_libvirt()
 
 BUFFER_SIZE = 4096
 """Bytes in each direction that wait for whoever takes them."""
@@ -34,15 +34,15 @@ class GuestConsoles:
         self._domains = domains
         self._host = host
 
-    def check(self, uuid: str, kind: ConsoleKind) -> None:
+    def check_console(self, uuid: str, kind: ConsoleKind) -> None:
         """Raises what ``ComputeDriver.check_console`` does."""
-        self._find(uuid, kind)
+        self._find_device(uuid, kind)
 
-    def connect(self, uuid: str, kind: ConsoleKind) -> socket.socket:
+    def connect_console(self, uuid: str, kind: ConsoleKind) -> socket.socket:
         """A connection to this console. Raises what ``ComputeDriver.connect_console`` does."""
-        domain, device = self._find(uuid, kind)
+        domain, device = self._find_device(uuid, kind)
         if kind is ConsoleKind.VNC:
-            return self._screen(domain)
+            return self._connect_screen(domain)
         try:
             terminal = os.open(_path_of(device), os.O_RDWR | os.O_NOCTTY | os.O_NONBLOCK)
         except OSError as error:
@@ -53,16 +53,16 @@ class GuestConsoles:
             raise errors.Conflict(f"The serial port of instance {uuid} cannot be opened: its host has no room for a thread.")
         return ours
 
-    def _screen(self, domain: Any) -> socket.socket:
-        def opened() -> int:
+    def _connect_screen(self, domain: Any) -> socket.socket:
+        def open_graphics() -> int:
             return int(domain.openGraphicsFD(0, libvirt.VIR_DOMAIN_OPEN_GRAPHICS_SKIPAUTH))
 
         with self._connection.errors_as(errors.Conflict, "connect to the screen of the guest"):
-            return socket.socket(fileno=self._connection.ask_guest(opened, "connect to the screen of the guest"))
+            return socket.socket(fileno=self._connection.ask_guest(open_graphics, "connect to the screen of the guest"))
 
-    def _find(self, uuid: str, kind: ConsoleKind) -> tuple[Any, ElementTree.Element]:
+    def _find_device(self, uuid: str, kind: ConsoleKind) -> tuple[Any, ElementTree.Element]:
         """The domain of a guest that runs, and the device."""
-        domain = self._domains.find(uuid)
+        domain = self._domains.find_domain(uuid)
         if domain is None or not self._domains.is_spawned(domain):
             raise errors.NotFound(f"Host {self._host} has no guest of instance {uuid}.")
         with self._connection.errors_as(errors.Conflict, "read the definition of the guest"):
@@ -88,12 +88,12 @@ def _pass_on(terminal: int, user: socket.socket) -> None:
     try:
         with user, contextlib.suppress(OSError):  # EIO: QEMU has closed the terminal
             user.setblocking(False)
-            _copy(terminal, user)
+            _copy_both_ways(terminal, user)
     finally:
         os.close(terminal)
 
 
-def _copy(terminal: int, user: socket.socket) -> None:
+def _copy_both_ways(terminal: int, user: socket.socket) -> None:
     """Both ways in one thread: a terminal gives no end of file to a second one that reads it."""
     from_guest, from_user = b"", b""
     poll = select.poll()

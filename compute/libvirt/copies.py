@@ -19,8 +19,8 @@ from compute.libvirt.opts import LibvirtSettings
 from compute.libvirt.peers import Peer, SharedFolder
 from images import files
 from images.cache import ImageCache
-from images.inspection import inspect
-from images.store import unless
+from images.inspection import inspect_file
+from images.store import until_cancelled
 from objects import errors
 from objects.build import Origin
 from service.private_files import FILE_MODE
@@ -33,19 +33,19 @@ class Copies:
         self._settings = settings
         self._cache = cache
 
-    def copy(self, origin: Origin, image_id: str | None, project_id: str, folder: Path, cancel: threading.Event) -> None:
+    def copy_disks(self, origin: Origin, image_id: str | None, project_id: str, folder: Path, cancel: threading.Event) -> None:
         """Copy the disks of ``origin`` into ``folder``.
 
         Raises ``errors.BuildFailed`` if they cannot be read completely, or if ``cancel`` was set. Raises ``errors.BuildAborted`` if
         no host can safely open them.
         """
-        with self._peer(origin) as peer, _checked(origin):
+        with self._open_peer(origin) as peer, _abort_if_invalid(origin):
             peer.check_off()
-            self._fetch(peer, ROOT_DISK, folder, cancel)
-            has_ephemeral = self._fetch(peer, EPHEMERAL_DISK, folder, cancel, optional=True)
+            self._fetch_file(peer, ROOT_DISK, folder, cancel)
+            has_ephemeral = self._fetch_file(peer, EPHEMERAL_DISK, folder, cancel, optional=True)
             peer.check_off()
             if has_ephemeral:
-                inspect(folder / EPHEMERAL_DISK, "qcow2")
+                inspect_file(folder / EPHEMERAL_DISK, "qcow2")
             self._set_base(peer, folder, image_id, project_id, cancel)
 
     def _set_base(self, peer: Peer, folder: Path, image_id: str | None, project_id: str, cancel: threading.Event) -> None:
@@ -54,30 +54,30 @@ class Copies:
         name = _take_base_name(disk)
         if name is None:
             return
-        base, base_format = self._cached(name, image_id, project_id, cancel)
+        base, base_format = self._find_cached(name, image_id, project_id, cancel)
         if base is None:
             base = folder / name
-            self._fetch(peer, name, folder, cancel)
-            base_format = inspect(base).disk_format
-        qemu_img.rebase(disk, base, base_format)
+            self._fetch_file(peer, name, folder, cancel)
+            base_format = inspect_file(base).disk_format
+        qemu_img.rebase_overlay(disk, base, base_format)
 
-    def _cached(self, name: str, image_id: str | None, project_id: str, cancel: threading.Event) -> tuple[Path | None, str]:
+    def _find_cached(self, name: str, image_id: str | None, project_id: str, cancel: threading.Event) -> tuple[Path | None, str]:
         """The base in the cache if its content is that of ``name``, which is a hash; None: the image has changed or is gone.
 
         It must be that of the server's image, which its project may use: the cache also has images of other projects.
         """
         try:
-            cached = self._cache.base(image_id or "", cancel, project_id)
+            cached = self._cache.fetch_base(image_id or "", cancel, project_id)
         except (errors.NotFound, errors.BuildAborted):
             return None, ""
         return (cached.path, cached.disk_format) if cached.path.name == name else (None, "")
 
-    def _fetch(self, peer: Peer, name: str, folder: Path, cancel: threading.Event, *, optional: bool = False) -> bool:
+    def _fetch_file(self, peer: Peer, name: str, folder: Path, cancel: threading.Event, *, optional: bool = False) -> bool:
         """Copy one file; whether there is one. One that is named by a hash must have it."""
         target = folder / name
         hash_algo = "sha256" if len(name) == _SHA256_DIGITS else "sha512"
         try:
-            written = files.write(target, unless(cancel, peer.chunks(name)), mode=FILE_MODE, hash_algo=hash_algo)
+            written = files.write(target, until_cancelled(cancel, peer.read_chunks(name)), mode=FILE_MODE, hash_algo=hash_algo)
         except FileNotFoundError as error:
             target.unlink(missing_ok=True)
             if optional:
@@ -90,7 +90,7 @@ class Copies:
         return True
 
     @contextmanager
-    def _peer(self, origin: Origin) -> Iterator[Peer]:
+    def _open_peer(self, origin: Origin) -> Iterator[Peer]:
         if self._settings.peer_instances_path:
             yield SharedFolder(self._settings.peer_instances_path, origin)
         elif self._settings.peer_uri:
@@ -121,7 +121,7 @@ def _take_base_name(disk: Path) -> str | None:
             os.pwrite(descriptor, bytes(_BACKING_FIELDS.stop - _BACKING_FIELDS.start), _BACKING_FIELDS.start)
         finally:
             os.close(descriptor)
-    inspect(disk, "qcow2")
+    inspect_file(disk, "qcow2")
     if backing is None:
         return None
     if not BASE_NAME.fullmatch(backing.name):
@@ -130,7 +130,7 @@ def _take_base_name(disk: Path) -> str | None:
 
 
 @contextmanager
-def _checked(origin: Origin) -> Iterator[None]:
+def _abort_if_invalid(origin: Origin) -> Iterator[None]:
     try:
         yield
     except errors.Invalid as error:

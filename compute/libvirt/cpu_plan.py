@@ -58,7 +58,7 @@ class CpuPlan(Object, frozen=True, kw_only=True):
 
 
 def plan_cpus(
-    asked: GuestProperties,
+    properties: GuestProperties,
     vcpus: int,
     memory_mb: int,
     host: HostFacts,
@@ -72,34 +72,34 @@ def plan_cpus(
     Raises ``errors.BuildFailed`` if this host cannot take it so.
     """
     online = tuple(sorted(cpu.id for cell in host.cells for cpu in cell.cpus))
-    dedicated, shared = settings.cpus(online)
+    dedicated, shared = settings.split_cpus(online)
     taken = list(others)
     counted = bool(numa_nodes)  # the agent has counted the memory of these nodes
-    if not (asked.dedicated_cpus or asked.numa_nodes or asked.page_size or numa_nodes):
+    if not (properties.dedicated_cpus or properties.numa_nodes or properties.page_size or numa_nodes):
         if not shared:
             raise errors.BuildFailed("All CPUs of this host are in its [libvirt] cpu_dedicated_set.")
         return CpuPlan(shared=shared if dedicated or settings.cpu_shared_set else ())
-    if asked.dedicated_cpus and not dedicated:
+    if properties.dedicated_cpus and not dedicated:
         raise errors.BuildFailed("This host has no dedicated CPUs: its [libvirt] cpu_dedicated_set is empty.")
-    nodes = asked.numa_nodes or (NumaNode(vcpus=tuple(range(vcpus)), memory_mb=memory_mb),)
-    used = {cpu for each in taken for cpu in each.cpus}
+    nodes = properties.numa_nodes or (NumaNode(vcpus=tuple(range(vcpus)), memory_mb=memory_mb),)
+    used = {cpu for guest_taken in taken for cpu in guest_taken.cpus}
     free = {cpu for cpu in dedicated if cpu not in used}
     refusal = f"This host has {len(host.cells)} NUMA cells, the guest needs {len(nodes)}."
-    for number, cells in enumerate(permutations(_allowed(host, nodes, numa_nodes), len(nodes))):
+    for number, cells in enumerate(permutations(_allowed_cells(host, nodes, numa_nodes), len(nodes))):
         if number >= MAX_PLACINGS:
             break
         try:
             placed = [
-                _place(asked, node, cell, free, shared, taken, host, counted=counted)
+                _place_node(properties, node, cell, free, shared, taken, host, counted=counted)
                 for node, cell in zip(nodes, cells, strict=True)
             ]
-            return _finish(asked, placed, cells, free, shared if settings.cpu_shared_set else ())
+            return _finish_plan(properties, placed, cells, free, shared if settings.cpu_shared_set else ())
         except _Full as full:
             refusal = str(full)
     raise errors.BuildFailed(refusal)
 
 
-def _allowed(host: HostFacts, nodes: Sequence[NumaNode], numa_nodes: Sequence[int]) -> Sequence[NumaCell]:
+def _allowed_cells(host: HostFacts, nodes: Sequence[NumaNode], numa_nodes: Sequence[int]) -> Sequence[NumaCell]:
     """The cells that the guest may be on. Raises ``errors.BuildFailed``."""
     if not numa_nodes:
         return host.cells
@@ -114,8 +114,8 @@ class _Full(Exception):
     """A cell of the host cannot take a node of the guest; the text says why."""
 
 
-def _place(
-    asked: GuestProperties,
+def _place_node(
+    properties: GuestProperties,
     node: NumaNode,
     cell: NumaCell,
     free: set[int],
@@ -126,22 +126,22 @@ def _place(
     counted: bool,
 ) -> tuple[PlacedNode, set[int]]:
     """The node on this cell, and the CPUs that it takes for itself. ``counted``: there is enough memory in normal pages."""
-    normal = asked.page_size in ("", "small", str(host.small_page_kib))
-    page_kib = 0 if normal and counted else _page_size(asked.page_size, node, cell, taken, host.small_page_kib)
-    own = tuple(cpu.id for cpu in cell.cpus if cpu.id in shared)
-    pins = dict.fromkeys(node.vcpus, own)
+    normal = properties.page_size in ("", "small", str(host.small_page_kib))
+    page_kib = 0 if normal and counted else _page_size(properties.page_size, node, cell, taken, host.small_page_kib)
+    pinned = tuple(cpu.id for cpu in cell.cpus if cpu.id in shared)
+    pins = dict.fromkeys(node.vcpus, pinned)
     reserved: set[int] = set()
-    if asked.dedicated_cpus:
-        cpus, reserved = _pick(asked.thread_policy, len(node.vcpus), cell, free)
+    if properties.dedicated_cpus:
+        cpus, reserved = _pick_dedicated(properties.thread_policy, len(node.vcpus), cell, free)
         pins = {vcpu: (cpu,) for vcpu, cpu in zip(node.vcpus, cpus, strict=True)}
-    elif not own:
+    elif not pinned:
         raise _Full(f"NUMA cell {cell.id} has no shared CPUs.")
     placed = PlacedNode(vcpus=node.vcpus, memory_mb=node.memory_mb, cell=cell.id, page_kib=page_kib, pins=pins)
     return placed, reserved
 
 
-def _finish(
-    asked: GuestProperties,
+def _finish_plan(
+    properties: GuestProperties,
     placed: Sequence[tuple[PlacedNode, set[int]]],
     cells: Sequence[NumaCell],
     free: set[int],
@@ -150,39 +150,39 @@ def _finish(
     nodes = tuple(node for node, _ in placed)
     reserved = {cpu for _, cpus in placed for cpu in cpus}
     emulator = tuple(sorted({cpu for node in nodes for cpus in node.pins.values() for cpu in cpus}))
-    if asked.emulator_threads == "share" and shared:
+    if properties.emulator_threads == "share" and shared:
         emulator = shared
-    elif asked.emulator_threads == "isolate":
-        left = [cpu.id for cell in cells for cpu in cell.cpus if cpu.id in free - reserved]
-        if not left:
+    elif properties.emulator_threads == "isolate":
+        unused_cpus = [cpu.id for cell in cells for cpu in cell.cpus if cpu.id in free - reserved]
+        if not unused_cpus:
             raise _Full("The cells of the guest have no dedicated CPU left for QEMU's own threads.")
-        emulator = (left[0],)
-        reserved |= {left[0]}
+        emulator = (unused_cpus[0],)
+        reserved |= {unused_cpus[0]}
     memory = tuple(TakenMemory(cell=node.cell, page_kib=node.page_kib, memory_mb=node.memory_mb) for node in nodes)
     taken = Taken(cpus=tuple(sorted(reserved)), memory=memory)
-    return CpuPlan(nodes=nodes, numa=bool(asked.numa_nodes), emulator=emulator, taken=taken)
+    return CpuPlan(nodes=nodes, numa=bool(properties.numa_nodes), emulator=emulator, taken=taken)
 
 
-def _pick(policy: str, count: int, cell: NumaCell, free: set[int]) -> tuple[list[int], set[int]]:
+def _pick_dedicated(policy: str, count: int, cell: NumaCell, free: set[int]) -> tuple[list[int], set[int]]:
     """Dedicated CPUs of the cell for this many vCPUs, and all that nobody else may use then.
 
     Whole cores come first, so that no two guests share one while there are others. ``isolate``: one CPU of each core, and its
     siblings stay idle. ``require``: whole cores with several threads only.
     """
     cores = sorted({cpu.siblings for cpu in cell.cpus}, key=min)
-    left = [tuple(cpu for cpu in core if cpu in free) for core in cores]
-    whole = [core for core, unused in zip(cores, left, strict=True) if core == unused]
+    unused_by_core = [tuple(cpu for cpu in core if cpu in free) for core in cores]
+    whole_cores = [core for core, unused in zip(cores, unused_by_core, strict=True) if core == unused]
     if policy == "isolate":
-        chosen = whole[:count]
+        chosen = whole_cores[:count]
         cpus, reserved = [core[0] for core in chosen], {cpu for core in chosen for cpu in core}
     elif policy == "require":
-        chosen = [core for core in whole if len(core) > 1]
+        chosen = [core for core in whole_cores if len(core) > 1]
         cpus = [cpu for core in chosen for cpu in core][:count]
         reserved = {cpu for core in chosen if {*core} & {*cpus} for cpu in core}
     else:
-        partly = [unused for core, unused in zip(cores, left, strict=True) if unused and core != unused]
+        partly = [unused for core, unused in zip(cores, unused_by_core, strict=True) if unused and core != unused]
         # Whole cores for whole groups of vCPUs, and what remains of cores for the rest, so that cores are not broken needlessly.
-        cpus = _fill(count, whole, partly)
+        cpus = _fill_cores(count, whole_cores, partly)
         reserved = {*cpus}
     if len(cpus) < count:
         which = {"isolate": "free cores", "require": "free CPUs on whole cores of several threads"}.get(
@@ -192,10 +192,10 @@ def _pick(policy: str, count: int, cell: NumaCell, free: set[int]) -> tuple[list
     return cpus, reserved
 
 
-def _fill(count: int, whole: Sequence[tuple[int, ...]], partly: Sequence[tuple[int, ...]]) -> list[int]:
+def _fill_cores(count: int, whole_cores: Sequence[tuple[int, ...]], partly: Sequence[tuple[int, ...]]) -> list[int]:
     cpus = list[int]()
     rest = list[tuple[int, ...]]()
-    for core in whole:
+    for core in whole_cores:
         if len(cpus) + len(core) <= count:
             cpus += core
         else:
@@ -205,26 +205,28 @@ def _fill(count: int, whole: Sequence[tuple[int, ...]], partly: Sequence[tuple[i
     return cpus
 
 
-def _page_size(asked: str, node: NumaNode, cell: NumaCell, taken: Sequence[Taken], small: int) -> int:
+def _page_size(requested: str, node: NumaNode, cell: NumaCell, taken: Sequence[Taken], small: int) -> int:
     """The page size in KiB for this node's memory on this cell; 0: normal pages. ``large`` and ``any`` prefer the largest."""
-    if asked in ("", "small", str(small)):
+    if requested in ("", "small", str(small)):
         _check_memory(node, cell, taken, small)
         return 0
     huge = sorted((size for size in cell.pages if size != small), reverse=True)
-    for size in huge if asked in ("large", "any") else [int(asked)]:
-        used = sum(each.memory_mb for guest in taken for each in guest.memory if (each.cell, each.page_kib) == (cell.id, size))
+    for size in huge if requested in ("large", "any") else [int(requested)]:
+        used = sum(
+            memory.memory_mb for guest in taken for memory in guest.memory if (memory.cell, memory.page_kib) == (cell.id, size)
+        )
         have_mb = cell.pages.get(size, 0) * size // 1024
         if node.memory_mb * 1024 % size == 0 and have_mb - used >= node.memory_mb:
             return size
-    if asked == "any":
+    if requested == "any":
         _check_memory(node, cell, taken, small)
         return 0
-    sizes = "large" if asked == "large" else f"{asked} KiB"
+    sizes = "large" if requested == "large" else f"{requested} KiB"
     raise _Full(f"NUMA cell {cell.id} has not enough free pages ({sizes}) for {node.memory_mb} MiB.")
 
 
 def _check_memory(node: NumaNode, cell: NumaCell, taken: Sequence[Taken], small: int) -> None:
-    used = sum(each.memory_mb for guest in taken for each in guest.memory if each.cell == cell.id and not each.page_kib)
+    used = sum(memory.memory_mb for guest in taken for memory in guest.memory if memory.cell == cell.id and not memory.page_kib)
     huge_kib = sum(size * count for size, count in cell.pages.items() if size != small)
     have_mb = (cell.memory_kib - huge_kib) // 1024
     if used + node.memory_mb > have_mb:

@@ -13,25 +13,25 @@ Counters = Mapping[str, Any]
 """Such as ``{"vcpu.maximum": 1, "vcpu.0.time": 7, "net.count": 0}``. Those of a guest that is off or hangs are missing."""
 
 
-def diagnostics_of(guest: Guest, kept: KeptGuest, counters: Counters, hypervisor: str, *, crashed: bool) -> Diagnostics:
+def diagnostics_of(guest: Guest, kept_guest: KeptGuest, counters: Counters, hypervisor: str, *, crashed: bool) -> Diagnostics:
     """``guest``: as it is now, with what is kept of it. ``hypervisor``: the type of its domain."""
     return Diagnostics(
         state=GuestState.CRASHED if crashed else STATES[guest.power],
         hypervisor=hypervisor,
-        config_drive=kept.config_drive,
-        memory_mb=_mib(counters.get("balloon.maximum")),
-        memory_used_mb=_mib(counters.get("balloon.current")),
+        config_drive=kept_guest.config_drive,
+        memory_mb=_mib_or_none(counters.get("balloon.maximum")),
+        memory_used_mb=_mib_or_none(counters.get("balloon.current")),
         cpus=tuple(CpuDiagnostics(id=n, time=counters.get(f"vcpu.{n}.time")) for n in range(guest.vcpus)),
-        disks=tuple(_disk(counters, n) for n in range(counters.get("block.count", 0))),
-        nics=tuple(_nic(counters, n, port.mac) for n, port in enumerate(kept.spec.ports)),
+        disks=tuple(_disk_diagnostics(counters, n) for n in range(counters.get("block.count", 0))),
+        nics=tuple(_nic_diagnostics(counters, n, port.mac) for n, port in enumerate(kept_guest.spec.ports)),
     )
 
 
-def _mib(kib: int | None) -> int | None:
+def _mib_or_none(kib: int | None) -> int | None:
     return None if kib is None else kib // 1024
 
 
-def _disk(counters: Counters, number: int) -> DiskDiagnostics:
+def _disk_diagnostics(counters: Counters, number: int) -> DiskDiagnostics:
     block = f"block.{number}"
     return DiskDiagnostics(
         device=counters[f"{block}.name"],
@@ -43,7 +43,7 @@ def _disk(counters: Counters, number: int) -> DiskDiagnostics:
     )
 
 
-def _nic(counters: Counters, number: int, mac: str) -> NicDiagnostics:
+def _nic_diagnostics(counters: Counters, number: int, mac: str) -> NicDiagnostics:
     net = f"net.{number}"
     return NicDiagnostics(
         mac_address=mac,

@@ -35,7 +35,7 @@ def plan_disks(spec: GuestSpec) -> DiskPlan:
     root: list[BlockDevice] = []
     blank: list[BlockDevice] = []
     for device in spec.block_devices:
-        _check(device)
+        _check_device(device)
         (root if device.get("source_type") == "image" else blank).append(device)
     if len(root) > 1:
         raise errors.BuildAborted("A guest has one disk with an image: the one with boot_index 0.")
@@ -44,16 +44,16 @@ def plan_disks(spec: GuestSpec) -> DiskPlan:
     if len(swaps) > 1 or len(ephemerals) > 1:
         raise errors.BuildAborted("A guest has one blank disk and one swap disk at most.")
     return DiskPlan(
-        ephemeral_gb=_size(ephemerals, "ephemeral disk", flavor, plan.ephemeral_gb) if blank else plan.ephemeral_gb,
+        ephemeral_gb=_size_of(ephemerals, "ephemeral disk", flavor, plan.ephemeral_gb) if blank else plan.ephemeral_gb,
         # devices give GiB, flavors MiB
-        swap_mb=_size(swaps, "swap disk", flavor, plan.swap_mb, unit=1024) if blank else plan.swap_mb,
-        root_bus=_bus(root),
-        ephemeral_bus=_bus(ephemerals),
-        swap_bus=_bus(swaps),
+        swap_mb=_size_of(swaps, "swap disk", flavor, plan.swap_mb, unit=1024) if blank else plan.swap_mb,
+        root_bus=_disk_bus(root),
+        ephemeral_bus=_disk_bus(ephemerals),
+        swap_bus=_disk_bus(swaps),
     )
 
 
-def _check(device: BlockDevice) -> None:
+def _check_device(device: BlockDevice) -> None:
     if unknown := sorted({name for name, value in device.items() if value is not None} - _KNOWN - _HONOURED):
         raise errors.BuildAborted(f"block_device_mapping_v2: {unknown[0]} is not supported on hosts with libvirt.")
     if device.get("device_type") not in (None, "disk"):
@@ -65,16 +65,16 @@ def _check(device: BlockDevice) -> None:
         )
 
 
-def _size(devices: list[BlockDevice], what: str, flavor: Flavor, most: int, unit: int = 1) -> int:
+def _size_of(devices: list[BlockDevice], label: str, flavor: Flavor, most: int, unit: int = 1) -> int:
     """The size of the only device, at most that of the flavor, which is also what is meant without a size; 0 without a device."""
     if not devices:
         return 0
-    wanted = devices[0].get("volume_size")
-    size = most if wanted is None else int(wanted) * unit
+    volume_size = devices[0].get("volume_size")
+    size = most if volume_size is None else int(volume_size) * unit
     if not 0 < size <= most:
-        raise errors.BuildAborted(f"block_device_mapping_v2: flavor {flavor.name} has no {what} of this size: {most} at most.")
+        raise errors.BuildAborted(f"block_device_mapping_v2: flavor {flavor.name} has no {label} of this size: {most} at most.")
     return size
 
 
-def _bus(devices: list[BlockDevice]) -> str:
+def _disk_bus(devices: list[BlockDevice]) -> str:
     return str(devices[0].get("disk_bus") or "") if devices else ""

@@ -68,7 +68,7 @@ class DomainNic(Object, frozen=True, kw_only=True):
 class DomainRequest(Object, frozen=True, kw_only=True):
     """Everything that the XML of a domain is made of.
 
-    ``name``: of the domain. ``identity``: JSON, without secrets.
+    ``name``: of the domain. ``add_identity``: JSON, without secrets.
     ``image_properties``: those of the image store with those given to the API.
     ``config_drive``: path of an ISO file. ``console_log``: path. ``direct_io``: whether the disks' file system takes O_DIRECT.
     ``others``: what the other guests of the host have taken (``taken_of`` their XML).
@@ -98,19 +98,19 @@ def domain_name(uuid: str) -> str:
 def make_domain_xml(request: DomainRequest) -> str:
     """The domain's XML. Raises ``errors.BuildFailed`` if another host may do it, ``errors.BuildAborted`` if none would."""
     guest, host = request.guest, request.host
-    asked = read_properties(request.spec.flavor, request.image_properties, guest.vcpus, guest.memory_mb)
-    machine = _machine(asked, request)
-    plan = plan_cpus(asked, guest.vcpus, guest.memory_mb, host, request.settings, request.others, guest.numa_nodes)
-    making = _Making(request=request, asked=asked, machine=machine, plan=plan)
-    making.identity()
-    making.resources()
-    making.system()
-    making.features()
-    making.cpu()
-    making.clock()
+    properties = read_properties(request.spec.flavor, request.image_properties, guest.vcpus, guest.memory_mb)
+    machine = _machine_for(properties, request)
+    plan = plan_cpus(properties, guest.vcpus, guest.memory_mb, host, request.settings, request.others, guest.numa_nodes)
+    making = _Making(request=request, properties=properties, machine=machine, plan=plan)
+    making.add_identity()
+    making.add_resources()
+    making.add_system()
+    making.add_features()
+    making.add_cpu()
+    making.add_clock()
     for name, action in (("on_poweroff", "destroy"), ("on_reboot", "restart"), ("on_crash", "destroy")):
-        making.add(making.root, name, action)
-    making.devices()
+        making.add_element(making.root, name, action)
+    making.add_devices()
     making.visible_uuid()
     return ET.tostring(making.root, encoding="unicode")
 
@@ -127,31 +127,31 @@ def taken_of(domain_xml: str) -> Taken:
     try:
         root = ET.fromstring(domain_xml)  # noqa: S314 - libvirt wrote it
         text = root.findtext(f"metadata/{{{TAKEN_NAMESPACE}}}taken")
-        return typed.decode(text, Taken) if text else Taken()
+        return typed.decode_json(text, Taken) if text else Taken()
     except (ET.ParseError, msgspec.MsgspecError):
         return Taken()
 
 
-def _text(value: str) -> str:
+def _xml_text(value: str) -> str:
     """The text without what XML cannot hold."""
     return _NOT_XML.sub(REPLACEMENT, value)
 
 
 def _json_text(value: str) -> str:
     """JSON without what XML cannot hold: such characters can only stand in its strings, where an escape means the same."""
-    return _NOT_XML.sub(lambda found: f"\\u{ord(found[0]):04x}", value)
+    return _NOT_XML.sub(lambda match: f"\\u{ord(match[0]):04x}", value)
 
 
-def _machine(asked: GuestProperties, request: DomainRequest) -> MachineFacts:
+def _machine_for(properties: GuestProperties, request: DomainRequest) -> MachineFacts:
     """The machine type of the guest, if this host can run it at all."""
     host, settings = request.host, request.settings
     if settings.virt_type not in host.virt_types:
         raise errors.BuildFailed(f"libvirt offers no guests of type {settings.virt_type} on this host.")
-    wanted = {"amd64": "x86_64", "x64": "x86_64", "arm64": "aarch64"}.get(asked.architecture, asked.architecture)
-    if wanted and wanted != host.arch and not (wanted == "i686" and host.arch == "x86_64"):
-        raise errors.BuildFailed(f"The image is for {wanted[:40]}, and this host runs guests for {host.arch}.")
-    name = asked.machine_type or settings.machine_type
-    machine = host.machine(name)
+    architecture = {"amd64": "x86_64", "x64": "x86_64", "arm64": "aarch64"}.get(properties.architecture, properties.architecture)
+    if architecture and architecture != host.arch and not (architecture == "i686" and host.arch == "x86_64"):
+        raise errors.BuildFailed(f"The image is for {architecture[:40]}, and this host runs guests for {host.arch}.")
+    name = properties.machine_type or settings.machine_type
+    machine = host.machine_facts(name)
     if request.guest.vcpus > machine.max_vcpus:
         raise errors.BuildFailed(f"Guests of machine type {machine.name} have {machine.max_vcpus} vCPUs at most here.")
     return msgspec.structs.replace(machine, name=host.machine_types[name] if name else machine.name)
@@ -162,19 +162,21 @@ class _Making:
     """A domain's XML in the making."""
 
     request: DomainRequest
-    asked: GuestProperties
+    properties: GuestProperties
     machine: MachineFacts
     plan: CpuPlan
     root: ET.Element = field(default_factory=lambda: ET.Element("domain"))
     names: Counter[str] = field(default_factory=Counter)
     """By prefix, how many disks have a name."""
 
-    def add(self, parent: ET.Element, tag: str, text: str | int | None = None, /, **attributes: str | int | None) -> ET.Element:
+    def add_element(
+        self, parent: ET.Element, tag: str, text: str | int | None = None, /, **attributes: str | int | None
+    ) -> ET.Element:
         """A new element in ``parent``. Attributes that are None are left out; ``type_`` stands for ``type``."""
-        given = {name.rstrip("_"): _text(str(value)) for name, value in attributes.items() if value is not None}
-        element = ET.SubElement(parent, tag, given)
+        texts = {name.rstrip("_"): _xml_text(str(value)) for name, value in attributes.items() if value is not None}
+        element = ET.SubElement(parent, tag, texts)
         if text is not None:
-            element.text = _text(str(text))
+            element.text = _xml_text(str(text))
         return element
 
     @property
@@ -185,14 +187,14 @@ class _Making:
     def is_q35(self) -> bool:
         return self.machine.name.startswith("pc-q35")
 
-    def identity(self) -> None:
+    def add_identity(self) -> None:
         guest = self.request.guest
         self.root.set("type", self.request.settings.virt_type)
-        self.add(self.root, "name", self.request.name)
-        self.add(self.root, "uuid", guest.uuid)
-        if title := one_line(_text(guest.name), TITLE_SIZE):
-            self.add(self.root, "title", title)
-        metadata = self.add(self.root, "metadata")
+        self.add_element(self.root, "name", self.request.name)
+        self.add_element(self.root, "uuid", guest.uuid)
+        if title := one_line(_xml_text(guest.name), TITLE_SIZE):
+            self.add_element(self.root, "title", title)
+        metadata = self.add_element(self.root, "metadata")
         spawned = str(int(self.request.spawned))
         identity = ET.SubElement(
             metadata,
@@ -204,70 +206,70 @@ class _Making:
             taken = ET.SubElement(metadata, "sctaken:taken", {"xmlns:sctaken": TAKEN_NAMESPACE})
             taken.text = msgspec.json.encode(self.plan.taken).decode()
 
-    def resources(self) -> None:
+    def add_resources(self) -> None:
         guest, plan = self.request.guest, self.plan
-        self.add(self.root, "memory", guest.memory_mb, unit="MiB")
-        self.add(self.root, "vcpu", guest.vcpus, placement="static", cpuset=cpu_text(plan.shared) or None)
+        self.add_element(self.root, "memory", guest.memory_mb, unit="MiB")
+        self.add_element(self.root, "vcpu", guest.vcpus, placement="static", cpuset=cpu_text(plan.shared) or None)
         huge = [(index, node) for index, node in enumerate(plan.nodes) if node.page_kib]
         if huge:
-            pages = self.add(self.add(self.root, "memoryBacking"), "hugepages")
+            pages = self.add_element(self.add_element(self.root, "memoryBacking"), "hugepages")
             for size in sorted({node.page_kib for _, node in huge}):
                 nodes = cpu_text([index for index, node in huge if node.page_kib == size])
-                self.add(pages, "page", size=size, unit="KiB", nodeset=nodes if plan.numa else None)
-        self._tuning()
+                self.add_element(pages, "page", size=size, unit="KiB", nodeset=nodes if plan.numa else None)
+        self._add_tuning()
         if plan.nodes:
-            tune = self.add(self.root, "numatune")
-            self.add(tune, "memory", mode="strict", nodeset=cpu_text([node.cell for node in plan.nodes]))
+            tune = self.add_element(self.root, "numatune")
+            self.add_element(tune, "memory", mode="strict", nodeset=cpu_text([node.cell for node in plan.nodes]))
             for index, node in enumerate(plan.nodes if plan.numa else ()):
-                self.add(tune, "memnode", cellid=index, mode="strict", nodeset=node.cell)
+                self.add_element(tune, "memnode", cellid=index, mode="strict", nodeset=node.cell)
 
-    def _tuning(self) -> None:
+    def _add_tuning(self) -> None:
         """Elements of ``cputune`` in the order of libvirt's schema."""
         tune = ET.Element("cputune")
         for name in ("shares", "period", "quota"):
-            if name in self.asked.quota.cpu:
-                self.add(tune, name, self.asked.quota.cpu[name])
+            if name in self.properties.quota.cpu:
+                self.add_element(tune, name, self.properties.quota.cpu[name])
         pins = {vcpu: cpus for node in self.plan.nodes for vcpu, cpus in node.pins.items()}
         for vcpu, cpus in sorted(pins.items()):
-            self.add(tune, "vcpupin", vcpu=vcpu, cpuset=cpu_text(cpus))
+            self.add_element(tune, "vcpupin", vcpu=vcpu, cpuset=cpu_text(cpus))
         if self.plan.emulator:
-            self.add(tune, "emulatorpin", cpuset=cpu_text(self.plan.emulator))
+            self.add_element(tune, "emulatorpin", cpuset=cpu_text(self.plan.emulator))
         if len(tune):
             self.root.append(tune)
 
-    def system(self) -> None:
+    def add_system(self) -> None:
         """The firmware. SMBIOS without a uuid: libvirt takes no other than the domain's."""
         guest = self.request.guest
         if self.is_x86:
-            about = self.add(self.add(self.root, "sysinfo", type_="smbios"), "system")
-            self.add(about, "entry", "Superconductor", name="manufacturer")
-            self.add(about, "entry", "Superconductor Server", name="product")
-            self.add(about, "entry", guest.server_uuid or guest.uuid, name="serial")
-            self.add(about, "entry", "Virtual Machine", name="family")
-        system = self.add(self.root, "os")
-        self._firmware(system)
-        self.add(system, "type", "hvm", arch=self.machine.arch, machine=self.machine.name)
+            about = self.add_element(self.add_element(self.root, "sysinfo", type_="smbios"), "system")
+            self.add_element(about, "entry", "Superconductor", name="manufacturer")
+            self.add_element(about, "entry", "Superconductor Server", name="product")
+            self.add_element(about, "entry", guest.server_uuid or guest.uuid, name="serial")
+            self.add_element(about, "entry", "Virtual Machine", name="family")
+        system = self.add_element(self.root, "os")
+        self._add_firmware(system)
+        self.add_element(system, "type", "hvm", arch=self.machine.arch, machine=self.machine.name)
         self._secure_boot(system)
-        if self.asked.boot_menu is not None:
-            self.add(system, "bootmenu", enable="yes" if self.asked.boot_menu else "no")
+        if self.properties.boot_menu is not None:
+            self.add_element(system, "bootmenu", enable="yes" if self.properties.boot_menu else "no")
         if self.is_x86:
-            self.add(system, "smbios", mode="sysinfo")
+            self.add_element(system, "smbios", mode="sysinfo")
 
     @property
     def _is_uefi(self) -> bool:
-        return self.asked.firmware == "uefi" or (not self.asked.firmware and self.request.host.arch == "aarch64")
+        return self.properties.firmware == "uefi" or (not self.properties.firmware and self.request.host.arch == "aarch64")
 
     @property
     def _boots_securely(self) -> bool:
         """``optional``: if this host and the machine type can."""
         can = self._is_uefi and self.is_q35 and self.machine.secure_boot
-        if self.asked.secure_boot == "required" and not can:
-            if self.asked.firmware != "uefi":
+        if self.properties.secure_boot == "required" and not can:
+            if self.properties.firmware != "uefi":
                 raise errors.BuildAborted("Image property os_secure_boot: required needs hw_firmware_type = uefi.")
             raise errors.BuildFailed(f"This host offers no secure boot for machine type {self.machine.name}.")
-        return can and self.asked.secure_boot in ("required", "optional")
+        return can and self.properties.secure_boot in ("required", "optional")
 
-    def _firmware(self, system: ET.Element) -> None:
+    def _add_firmware(self, system: ET.Element) -> None:
         if not self._is_uefi:
             return
         if "efi" not in self.machine.firmware:
@@ -276,43 +278,43 @@ class _Making:
 
     def _secure_boot(self, system: ET.Element) -> None:
         secure = self._boots_securely
-        if not self._is_uefi or not self.asked.secure_boot:
+        if not self._is_uefi or not self.properties.secure_boot:
             return
         firmware = ET.Element("firmware")
-        self.add(firmware, "feature", enabled="yes" if secure else "no", name="secure-boot")
+        self.add_element(firmware, "feature", enabled="yes" if secure else "no", name="secure-boot")
         system.append(firmware)
         if secure:
-            self.add(firmware, "feature", enabled="yes", name="enrolled-keys")
-            self.add(system, "loader", secure="yes")
+            self.add_element(firmware, "feature", enabled="yes", name="enrolled-keys")
+            self.add_element(system, "loader", secure="yes")
 
-    def features(self) -> None:
-        asked, host, settings = self.asked, self.request.host, self.request.settings
-        features = self.add(self.root, "features")
+    def add_features(self) -> None:
+        properties, host, settings = self.properties, self.request.host, self.request.settings
+        features = self.add_element(self.root, "features")
         if self.is_x86 or self._is_uefi:
-            self.add(features, "acpi")
+            self.add_element(features, "acpi")
         if self.is_x86:
-            self.add(features, "apic")
-        if asked.windows and self.is_x86:
-            self._hyperv(features)
-        if asked.hide_hypervisor:
+            self.add_element(features, "apic")
+        if properties.windows and self.is_x86:
+            self._add_hyperv(features)
+        if properties.hide_hypervisor:
             if settings.virt_type != "kvm":
                 raise errors.BuildFailed("hide_hypervisor_id: this host emulates, and its guests can see that.")
-            self.add(self.add(features, "kvm"), "hidden", state="on")
-        if asked.pmu is not None:
-            self.add(features, "pmu", state="on" if asked.pmu else "off")
+            self.add_element(self.add_element(features, "kvm"), "hidden", state="on")
+        if properties.pmu is not None:
+            self.add_element(features, "pmu", state="on" if properties.pmu else "off")
         if self._boots_securely:
-            self.add(features, "smm", state="on")
+            self.add_element(features, "smm", state="on")
         if settings.virt_type == "qemu" and settings.tb_cache_mb and host.libvirt_version >= TB_CACHE_SINCE:
-            self.add(self.add(features, "tcg"), "tb-cache", settings.tb_cache_mb, unit="MiB")
+            self.add_element(self.add_element(features, "tcg"), "tb-cache", settings.tb_cache_mb, unit="MiB")
 
-    def _hyperv(self, features: ET.Element) -> None:
+    def _add_hyperv(self, features: ET.Element) -> None:
         offered = [name for name in _HYPERV if name in self.machine.hyperv]
-        hyperv = self.add(features, "hyperv") if offered else None
+        hyperv = self.add_element(features, "hyperv") if offered else None
         if hyperv is not None:
             for name in offered:
-                self.add(hyperv, name, state="on", retries=SPINLOCK_RETRIES if name == "spinlocks" else None)
+                self.add_element(hyperv, name, state="on", retries=SPINLOCK_RETRIES if name == "spinlocks" else None)
 
-    def cpu(self) -> None:
+    def add_cpu(self) -> None:
         settings, mode = self.request.settings, self.request.settings.effective_cpu_mode
         cpu = ET.Element("cpu")
         if mode != "none":
@@ -321,63 +323,63 @@ class _Making:
             cpu.set("mode", mode)
             if mode == "custom":
                 cpu.set("match", "exact")
-                self.add(cpu, "model", self._model(), fallback="forbid")
-        if self.asked.topology is not None:
-            shape = self.asked.topology
-            self.add(cpu, "topology", sockets=shape.sockets, dies=1, cores=shape.cores, threads=shape.threads)
+                self.add_element(cpu, "model", self._cpu_model(), fallback="forbid")
+        if self.properties.topology is not None:
+            shape = self.properties.topology
+            self.add_element(cpu, "topology", sockets=shape.sockets, dies=1, cores=shape.cores, threads=shape.threads)
         for feature in settings.cpu_features if mode != "none" else ():
             policy = "disable" if feature.startswith("-") else "require"
-            self.add(cpu, "feature", policy=policy, name=feature.lstrip("+-"))
+            self.add_element(cpu, "feature", policy=policy, name=feature.lstrip("+-"))
         if self.plan.numa:
-            numa = self.add(cpu, "numa")
+            numa = self.add_element(cpu, "numa")
             for index, node in enumerate(self.plan.nodes):
-                self.add(numa, "cell", id=index, cpus=cpu_text(node.vcpus), memory=node.memory_mb, unit="MiB")
+                self.add_element(numa, "cell", id=index, cpus=cpu_text(node.vcpus), memory=node.memory_mb, unit="MiB")
         if len(cpu) or cpu.attrib:
             self.root.append(cpu)
 
-    def _model(self) -> str:
+    def _cpu_model(self) -> str:
         models = self.request.settings.cpu_models
         for name in models:
             if name in self.machine.cpu_models:
                 return name
         raise errors.BuildFailed(f"This host can run none of [libvirt] cpu_models: {', '.join(models)}.")
 
-    def clock(self) -> None:
+    def add_clock(self) -> None:
         """Windows keeps the local time in the hardware clock. Lost ticks are made up for, as no guest expects to lose any."""
-        clock = self.add(self.root, "clock", offset="localtime" if self.asked.windows else "utc")
+        clock = self.add_element(self.root, "clock", offset="localtime" if self.properties.windows else "utc")
         if self.is_x86:
             if self.request.settings.virt_type == "kvm":
-                self.add(clock, "timer", name="pit", tickpolicy="delay")
-                self.add(clock, "timer", name="rtc", tickpolicy="catchup")
-            self.add(clock, "timer", name="hpet", present="yes" if self.asked.hpet else "no")
-            if self.asked.windows and self.request.settings.virt_type == "kvm":
-                self.add(clock, "timer", name="hypervclock", present="yes")
+                self.add_element(clock, "timer", name="pit", tickpolicy="delay")
+                self.add_element(clock, "timer", name="rtc", tickpolicy="catchup")
+            self.add_element(clock, "timer", name="hpet", present="yes" if self.properties.hpet else "no")
+            if self.properties.windows and self.request.settings.virt_type == "kvm":
+                self.add_element(clock, "timer", name="hypervclock", present="yes")
 
-    def devices(self) -> None:
-        request, asked = self.request, self.asked
-        devices = self.add(self.root, "devices")
-        buses = [self._disk(devices, disk, order) for order, disk in enumerate(request.disks, start=1)]
+    def add_devices(self) -> None:
+        request, properties = self.request, self.properties
+        devices = self.add_element(self.root, "devices")
+        buses = [self._add_disk(devices, disk, order) for order, disk in enumerate(request.disks, start=1)]
         if request.config_drive is not None:
-            buses.append(self._cdrom(devices, request.config_drive))
-        tablet_bus = asked.tablet_bus
+            buses.append(self._add_cdrom(devices, request.config_drive))
+        tablet_bus = properties.tablet_bus
         uses_usb = "usb" in (*buses, tablet_bus)
-        self.add(devices, "controller", type_="usb", model="qemu-xhci" if uses_usb else "none")
+        self.add_element(devices, "controller", type_="usb", model="qemu-xhci" if uses_usb else "none")
         if "scsi" in buses:
-            self.add(devices, "controller", type_="scsi", index=0, model=asked.scsi_model or "virtio-scsi")
+            self.add_element(devices, "controller", type_="scsi", index=0, model=properties.scsi_model or "virtio-scsi")
         for nic in request.nics:
-            self._nic(devices, nic)
-        self._consoles(devices)
-        if asked.guest_agent:
-            channel = self.add(devices, "channel", type_="unix")
-            self.add(channel, "target", type_="virtio", name="org.qemu.guest_agent.0")
+            self._add_nic(devices, nic)
+        self._add_consoles(devices)
+        if properties.guest_agent:
+            channel = self.add_element(devices, "channel", type_="unix")
+            self.add_element(channel, "target", type_="virtio", name="org.qemu.guest_agent.0")
         if tablet_bus:
-            self.add(devices, "input", type_="tablet", bus=tablet_bus)
-        self._screen(devices)
-        if asked.watchdog:
-            self.add(devices, "watchdog", model="i6300esb", action=asked.watchdog)
-        self.add(devices, "memballoon", model="virtio" if request.settings.memory_balloon else "none")
-        if asked.rng:
-            self._rng(devices)
+            self.add_element(devices, "input", type_="tablet", bus=tablet_bus)
+        self._add_screen(devices)
+        if properties.watchdog:
+            self.add_element(devices, "watchdog", model="i6300esb", action=properties.watchdog)
+        self.add_element(devices, "memballoon", model="virtio" if request.settings.memory_balloon else "none")
+        if properties.rng:
+            self._add_rng(devices)
         if self.is_q35 or self.machine.name.startswith("virt"):
             self._spare_slots(devices)
 
@@ -387,48 +389,48 @@ class _Making:
         libvirt puts the devices on these ports, so there are as many as devices that may need one, and the spare ones.
         """
         count = sum(len(devices.findall(name)) for name in ("disk", "interface", "controller", "channel", "memballoon", "rng"))
-        self.add(devices, "controller", type_="pci", index=0, model="pcie-root")
+        self.add_element(devices, "controller", type_="pci", index=0, model="pcie-root")
         for _ in range(count + SPARE_SLOTS):
-            self.add(devices, "controller", type_="pci", model="pcie-root-port")
+            self.add_element(devices, "controller", type_="pci", model="pcie-root-port")
 
-    def _disk(self, devices: ET.Element, disk: DomainDisk, order: int) -> str:
+    def _add_disk(self, devices: ET.Element, disk: DomainDisk, order: int) -> str:
         """Add a disk, and return its bus."""
         settings = self.request.settings
-        bus = disk.bus or (self._cdrom_bus if disk.device == "cdrom" else self.asked.disk_bus or "virtio")
+        bus = disk.bus or (self._cdrom_bus if disk.device == "cdrom" else self.properties.disk_bus or "virtio")
         cache = settings.disk_cache
         if cache == "auto":
             cache = "none" if self.request.direct_io else "writeback"
-        element = self.add(devices, "disk", type_="file", device=disk.device)
+        element = self.add_element(devices, "disk", type_="file", device=disk.device)
         io, discard = settings.disk_io or None, settings.disk_discard
-        self.add(element, "driver", name="qemu", type_=disk.format, cache=cache, io=io, discard=discard)
-        self.add(element, "source", file=disk.path)
-        self.add(element, "target", dev=self._name(bus), bus=bus)
-        if self.asked.quota.disk and disk.device == "disk":
-            tune = self.add(element, "iotune")
-            for name, value in self.asked.quota.disk.items():
-                self.add(tune, name, value)
+        self.add_element(element, "driver", name="qemu", type_=disk.format, cache=cache, io=io, discard=discard)
+        self.add_element(element, "source", file=disk.path)
+        self.add_element(element, "target", dev=self._next_disk_name(bus), bus=bus)
+        if self.properties.quota.disk and disk.device == "disk":
+            tune = self.add_element(element, "iotune")
+            for name, value in self.properties.quota.disk.items():
+                self.add_element(tune, name, value)
         if disk.device == "cdrom":
-            self.add(element, "readonly")
+            self.add_element(element, "readonly")
         if disk.serial:
-            self.add(element, "serial", disk.serial)
-        self.add(element, "boot", order=order)
+            self.add_element(element, "serial", disk.serial)
+        self.add_element(element, "boot", order=order)
         return bus
 
-    def _cdrom(self, devices: ET.Element, path: str) -> str:
+    def _add_cdrom(self, devices: ET.Element, path: str) -> str:
         """Add the config drive, and return its bus. It is no disk to boot from."""
         bus = self._cdrom_bus
-        element = self.add(devices, "disk", type_="file", device="cdrom")
-        self.add(element, "driver", name="qemu", type_="raw")
-        self.add(element, "source", file=path)
-        self.add(element, "target", dev=self._name(bus), bus=bus)
-        self.add(element, "readonly")
+        element = self.add_element(devices, "disk", type_="file", device="cdrom")
+        self.add_element(element, "driver", name="qemu", type_="raw")
+        self.add_element(element, "source", file=path)
+        self.add_element(element, "target", dev=self._next_disk_name(bus), bus=bus)
+        self.add_element(element, "readonly")
         return bus
 
     @property
     def _cdrom_bus(self) -> str:
-        return self.asked.cdrom_bus or next((bus for bus in ("ide", "sata") if bus in self.machine.disk_buses), "scsi")
+        return self.properties.cdrom_bus or next((bus for bus in ("ide", "sata") if bus in self.machine.disk_buses), "scsi")
 
-    def _name(self, bus: str) -> str:
+    def _next_disk_name(self, bus: str) -> str:
         """The next free name of a disk on this bus. Raises ``errors.BuildFailed`` if the machine type has no such bus."""
         if bus not in self.machine.disk_buses:
             raise errors.BuildFailed(f"Guests of machine type {self.machine.name} have no {bus} disks on this host.")
@@ -438,68 +440,68 @@ class _Making:
         letters = chr(ord("a") + number % 26)
         return prefix + (letters if number < 26 else chr(ord("a") + number // 26 - 1) + letters)
 
-    def _nic(self, devices: ET.Element, nic: DomainNic) -> None:
-        asked = self.asked
-        element = self.add(devices, "interface", type_=nic.kind)
-        self.add(element, "mac", address=nic.mac)
+    def _add_nic(self, devices: ET.Element, nic: DomainNic) -> None:
+        properties = self.properties
+        element = self.add_element(devices, "interface", type_=nic.kind)
+        self.add_element(element, "mac", address=nic.mac)
         if nic.kind != "user":
-            self.add(element, "source", **{nic.kind: nic.source})
-        self.add(element, "model", type_=asked.vif_model)
+            self.add_element(element, "source", **{nic.kind: nic.source})
+        self.add_element(element, "model", type_=properties.vif_model)
         queues = min(self.request.guest.vcpus, MAX_QUEUES)
-        if asked.vif_multiqueue and queues > 1 and asked.vif_model == "virtio":
+        if properties.vif_multiqueue and queues > 1 and properties.vif_model == "virtio":
             if nic.kind == "user":
                 raise errors.BuildFailed("hw_vif_multiqueue_enabled: an interface of QEMU's own network has one queue.")
-            self.add(element, "driver", queues=queues)
-        limits = {"inbound": asked.quota.inbound, "outbound": asked.quota.outbound}
+            self.add_element(element, "driver", queues=queues)
+        limits = {"inbound": properties.quota.inbound, "outbound": properties.quota.outbound}
         if nic.kind != "user":
             if any(limits.values()):
-                bandwidth = self.add(element, "bandwidth")
+                bandwidth = self.add_element(element, "bandwidth")
                 for name, values in limits.items():
                     if values:
-                        self.add(bandwidth, name, **values)
+                        self.add_element(bandwidth, name, **values)
             if nic.mtu is not None:
-                self.add(element, "mtu", size=nic.mtu)
+                self.add_element(element, "mtu", size=nic.mtu)
         elif any(limits.values()):
             raise errors.BuildFailed("quota:vif_*: an interface of QEMU's own network cannot be limited.")
 
-    def _consoles(self, devices: ET.Element) -> None:
+    def _add_consoles(self, devices: ET.Element) -> None:
         """Serial ports that anybody on the host may open. What the guest writes to the first is also kept in a file."""
-        for port in range(self.asked.serial_ports):
-            serial = self.add(devices, "serial", type_="pty")
+        for port in range(self.properties.serial_ports):
+            serial = self.add_element(devices, "serial", type_="pty")
             if port == 0:
-                self.add(serial, "log", file=self.request.console_log, append="on")
-            self.add(serial, "target", port=port)
+                self.add_element(serial, "log", file=self.request.console_log, append="on")
+            self.add_element(serial, "target", port=port)
 
-    def _screen(self, devices: ET.Element) -> None:
-        settings, model = self.request.settings, self.asked.video_model
+    def _add_screen(self, devices: ET.Element) -> None:
+        settings, model = self.request.settings, self.properties.video_model
         if settings.vnc_listen or settings.vnc_enabled:
             if "vnc" not in self.machine.graphics:
                 raise errors.BuildFailed("[libvirt] vnc_enabled, vnc_listen: QEMU on this host offers no VNC.")
-            graphics = self.add(devices, "graphics", type_="vnc", autoport="yes" if settings.vnc_listen else None)
+            graphics = self.add_element(devices, "graphics", type_="vnc", autoport="yes" if settings.vnc_listen else None)
             if settings.vnc_listen:
-                self.add(graphics, "listen", type_="address", address=settings.vnc_listen)
+                self.add_element(graphics, "listen", type_="address", address=settings.vnc_listen)
             else:
-                self.add(graphics, "listen", type_="none")
+                self.add_element(graphics, "listen", type_="none")
         elif not model:
             return
         model = model or ("vga" if self.is_x86 else "virtio")
         if model not in self.machine.video_models:
             raise errors.BuildFailed(f"Image property hw_video_model: {model} is not offered on this host.")
-        video = self.add(devices, "video")
-        ram = self.asked.video_ram_kib
+        video = self.add_element(devices, "video")
+        ram = self.properties.video_ram_kib
         if ram and model not in ("vga", "cirrus", "qxl", "bochs"):
             raise errors.BuildAborted(f"Image property hw_video_ram: video model {model} has no memory of its own.")
-        self.add(video, "model", type_=model, vram=ram)
+        self.add_element(video, "model", type_=model, vram=ram)
 
-    def _rng(self, devices: ET.Element) -> None:
+    def _add_rng(self, devices: ET.Element) -> None:
         if "virtio" not in self.machine.rng_models:
-            if self.asked.rng_bytes:
+            if self.properties.rng_bytes:
                 raise errors.BuildFailed("hw_rng: QEMU on this host offers no random numbers.")
             return
-        rng = self.add(devices, "rng", model="virtio")
-        if self.asked.rng_bytes:
-            self.add(rng, "rate", bytes=self.asked.rng_bytes, period=self.asked.rng_period_ms)
-        self.add(rng, "backend", self.request.settings.rng_device, model="random")
+        rng = self.add_element(devices, "rng", model="virtio")
+        if self.properties.rng_bytes:
+            self.add_element(rng, "rate", bytes=self.properties.rng_bytes, period=self.properties.rng_period_ms)
+        self.add_element(rng, "backend", self.request.settings.rng_device, model="random")
 
     def visible_uuid(self) -> None:
         """Show the guest another uuid than the domain's. Only QEMU's own option can: libvirt wants both equal."""
@@ -509,4 +511,4 @@ class _Making:
         self.root.set("xmlns:qemu", "http://libvirt.org/schemas/domain/qemu/1.0")
         command = ET.SubElement(self.root, "qemu:commandline")
         for value in ("-smbios", f"type=1,uuid={guest.server_uuid}"):
-            ET.SubElement(command, "qemu:arg", {"value": _text(value)})
+            ET.SubElement(command, "qemu:arg", {"value": _xml_text(value)})

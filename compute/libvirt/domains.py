@@ -27,7 +27,7 @@ from service.rate_limited_log import RateLimitedLog
 
 LOG = logging.getLogger(__name__)
 
-libvirt = binding.load()
+libvirt = binding.load_libvirt()
 
 REMOVE_TRIES = 50
 REMOVE_INTERVAL_S = 0.05
@@ -75,13 +75,15 @@ class Domains:
 
     # -- find ----------------------------------------------------------------------------------------------------------------------
 
-    def find(self, uuid: str) -> Any:
+    def find_domain(self, uuid: str) -> Any:
         """The domain of this uuid; None: there is none, or it is not ours."""
-        found = self._look_up(uuid)
-        return found if found is not None and self._read(found) is not None else None
+        domain = self._look_up(uuid)
+        return domain if domain is not None and self._read(domain) is not None else None
 
-    def kept(self, domain: Any) -> KeptGuest:
-        """What is kept with a domain that ``find`` or ``listed`` returned. Raises ``errors.NotFound`` if it has gone."""
+    def read_kept(self, domain: Any) -> KeptGuest:
+        """What is kept with a domain that ``find_domain`` or ``list_guests`` returned. Raises ``errors.NotFound`` if it has
+        gone.
+        """
         read = self._read(domain)
         if read is None:
             raise errors.NotFound("The domain is gone.")
@@ -92,7 +94,7 @@ class Domains:
         read = self._read(domain)
         return read is not None and read[1]
 
-    def listed(self) -> tuple[list[Guest], list[str]]:
+    def list_guests(self) -> tuple[list[Guest], list[str]]:
         """The guests as they are now, and the uuids of parts."""
         with self._connection.errors_as(errors.TaskFailed, "list its domains"):
             states = self._connection.get().getAllDomainStats(
@@ -101,27 +103,27 @@ class Domains:
         guests, parts, marked = [], [], {}
         for domain, about in states:
             uuid = domain.UUIDString()
-            kept = self._marked.get(uuid)
-            if kept is None:
+            kept_guest = self._marked.get(uuid)
+            if kept_guest is None:
                 read = self._read(domain)
                 if read is None:
                     continue
                 if not read[1]:
                     parts.append(uuid)
                     continue
-                kept = read[0]
-            marked[uuid] = kept
-            guests.append(self._now(domain, kept, *_state_of(about)))
+                kept_guest = read[0]
+            marked[uuid] = kept_guest
+            guests.append(self._guest_now(domain, kept_guest, *_state_of(about)))
         self._marked = marked
         return guests, parts
 
-    def power(self, domain: Any) -> Power:
+    def power_of(self, domain: Any) -> Power:
         """What the guest is now."""
         with self._connection.errors_as(errors.TaskFailed, "read the state of the guest"):
             state, reason = domain.state()
-        return self._now(domain, self.kept(domain), state, reason).power
+        return self._guest_now(domain, self.read_kept(domain), state, reason).power
 
-    def counters(self, domain: Any) -> dict[str, Any]:
+    def read_counters(self, domain: Any) -> dict[str, Any]:
         """What libvirt knows of the domain now, without waiting for a busy QEMU. Raises ``errors.NotFound`` if it has gone."""
         connection = self._connection.get()  # of this thread, as the domain is
         doing = "read the counters of the guest"
@@ -130,19 +132,19 @@ class Domains:
             return connection.domainListGetStats([domain], _COUNTED, libvirt.VIR_CONNECT_GET_ALL_DOMAINS_STATS_NOWAIT)
 
         with self._connection.errors_as(errors.TaskFailed, doing):
-            found = self._connection.ask_guest(read, doing)
-        if not found:
+            counters_read = self._connection.ask_guest(read, doing)
+        if not counters_read:
             raise errors.NotFound("The domain is gone.")
-        [(_, counters)] = found
+        [(_, counters)] = counters_read
         return dict(counters)
 
     def as_counted(self, domain: Any, counters: Mapping[str, Any]) -> Guest:
         """The guest as it was when these counters were read."""
-        return self._now(domain, self.kept(domain), *_state_of(counters))
+        return self._guest_now(domain, self.read_kept(domain), *_state_of(counters))
 
     # -- change --------------------------------------------------------------------------------------------------------------------
 
-    def define(self, uuid: str, xml: str) -> Any:
+    def define_domain(self, uuid: str, xml: str) -> Any:
         """Define a domain, or replace the definition of the one of this uuid. Raises ``errors.BuildFailed``."""
         with self._connection.errors_as(errors.BuildFailed, "define the guest"):
             domain = self._connection.get().defineXMLFlags(xml, libvirt.VIR_DOMAIN_DEFINE_VALIDATE)
@@ -158,30 +160,30 @@ class Domains:
         if (its := self._look_up(guest.uuid)) is not None:
             return str(its.name())
         name = domain_name(guest.server_uuid or guest.uuid)
-        return name if self._found(lambda connection: connection.lookupByName(name)) is None else domain_name(guest.uuid)
+        return name if self._look_up_or_none(lambda connection: connection.lookupByName(name)) is None else domain_name(guest.uuid)
 
     def taken_by_others(self, uuid: str) -> tuple[Taken, ...]:
         """What the other domains of this host have for themselves. The caller keeps others from defining meanwhile."""
         if not self._has_read_taken:
-            for domain in self._all():
+            for domain in self._list_domains():
                 if self._read(domain) is not None:
                     with self._connection.errors_as(errors.BuildFailed, "read the definition of a guest"):
                         self._taken[domain.UUIDString()] = taken_of(domain.XMLDesc(libvirt.VIR_DOMAIN_XML_INACTIVE))
             self._has_read_taken = True
         return tuple(taken for other, taken in self._taken.items() if other != uuid and taken != Taken())
 
-    def keep(self, domain: Any, kept: KeptGuest) -> None:
+    def keep_guest(self, domain: Any, kept_guest: KeptGuest) -> None:
         """Store what is kept, and mark the domain as a guest."""
-        xml = make_metadata_xml(kept.text(), spawned=True)
-        self._marked.pop(kept.guest.uuid, None)
+        xml = make_metadata_xml(kept_guest.as_text(), spawned=True)
+        self._marked.pop(kept_guest.guest.uuid, None)
         with self._connection.errors_as(errors.TaskFailed, "mark the guest"):
             domain.setMetadata(_KEPT, xml, METADATA_PREFIX, METADATA_NAMESPACE, _CONFIG)
 
-    def remove(self, uuid: str) -> None:
+    def remove_domain(self, uuid: str) -> None:
         """Turn off and undefine, until there is no domain of ours. Raises ``errors.BuildFailed`` if it stays."""
         self._marked.pop(uuid, None)
         for _ in range(REMOVE_TRIES):
-            domain = self.find(uuid)
+            domain = self.find_domain(uuid)
             if domain is None:
                 self._taken.pop(uuid, None)
                 return
@@ -193,7 +195,7 @@ class Domains:
 
     # -- how -----------------------------------------------------------------------------------------------------------------------
 
-    def _all(self) -> list[Any]:
+    def _list_domains(self) -> list[Any]:
         with self._connection.errors_as(errors.TaskFailed, "list its domains"):
             return list(self._connection.get().listAllDomains())
 
@@ -203,21 +205,21 @@ class Domains:
             call()
         except libvirt.libvirtError as error:
             if code_of(error) not in (libvirt.VIR_ERR_OPERATION_INVALID, libvirt.VIR_ERR_NO_DOMAIN):
-                raise self._connection.translated(error, errors.BuildFailed, "remove the guest") from error
+                raise self._connection.translate_error(error, errors.BuildFailed, "remove the guest") from error
             return False
         return True
 
     def _look_up(self, uuid: str) -> Any:
-        return self._found(lambda connection: connection.lookupByUUIDString(uuid))
+        return self._look_up_or_none(lambda connection: connection.lookupByUUIDString(uuid))
 
-    def _found(self, look_up: Callable[[Any], Any]) -> Any:
+    def _look_up_or_none(self, look_up: Callable[[Any], Any]) -> Any:
         """The domain; None: there is none."""
         try:
             return look_up(self._connection.get())
         except libvirt.libvirtError as error:
             if code_of(error) in (libvirt.VIR_ERR_NO_DOMAIN, libvirt.VIR_ERR_INVALID_ARG):
                 return None
-            raise self._connection.translated(error, errors.TaskFailed, "find the guest") from error
+            raise self._connection.translate_error(error, errors.TaskFailed, "find the guest") from error
 
     def _read(self, domain: Any) -> tuple[KeptGuest, bool] | None:
         """What is kept, and whether the domain is marked; None: not ours, or gone."""
@@ -226,31 +228,31 @@ class Domains:
         except libvirt.libvirtError as error:
             if code_of(error) in (*_GONE, libvirt.VIR_ERR_OPERATION_INVALID):  # invalid: it is transient, so not ours
                 return None
-            raise self._connection.translated(error, errors.TaskFailed, "read the metadata of a guest") from error
+            raise self._connection.translate_error(error, errors.TaskFailed, "read the metadata of a guest") from error
         try:
             element = ElementTree.fromstring(xml)  # noqa: S314 - libvirt parsed and wrote it, without a document type
-            kept = typed.decode((element.text or "").encode(), KeptGuest)
+            kept_guest = typed.decode_json((element.text or "").encode(), KeptGuest)
         except (ElementTree.ParseError, msgspec.MsgspecError) as error:
             text = "Domain %s has metadata of ours that cannot be read, and is left alone: %s"
             self._complaints(domain.name(), logging.ERROR, text, domain.name(), error)
             return None
-        return (kept, element.get("spawned") == "1") if kept.host == self._host else None
+        return (kept_guest, element.get("spawned") == "1") if kept_guest.host == self._host else None
 
-    def _now(self, domain: Any, kept: KeptGuest, state: int, reason: int) -> Guest:
-        power, why = self._power(domain, kept.guest.power, state, reason)
-        of_spec = {"project_id": kept.spec.project_id, "user_id": kept.spec.user_id, "ports": kept.spec.ports}
-        return msgspec.structs.replace(kept.guest, power=power, off_reason=why, **of_spec)
+    def _guest_now(self, domain: Any, kept_guest: KeptGuest, state: int, reason: int) -> Guest:
+        power, why = self._power_now(domain, kept_guest.guest.power, state, reason)
+        of_spec = {"project_id": kept_guest.spec.project_id, "user_id": kept_guest.spec.user_id, "ports": kept_guest.spec.ports}
+        return msgspec.structs.replace(kept_guest.guest, power=power, off_reason=why, **of_spec)
 
-    def _power(self, domain: Any, wanted: Power, state: int, reason: int) -> tuple[Power, str]:
+    def _power_now(self, domain: Any, wanted_power: Power, state: int, reason: int) -> tuple[Power, str]:
         match state:
             case libvirt.VIR_DOMAIN_SHUTOFF | libvirt.VIR_DOMAIN_CRASHED:
-                if wanted is Power.SUSPENDED and self.is_saved(domain):
+                if wanted_power is Power.SUSPENDED and self.is_saved(domain):
                     return Power.SUSPENDED, ""
-                return (Power.HELD if wanted is Power.HELD else Power.OFF), _OFF_REASONS.get(reason, "")
+                return (Power.HELD if wanted_power is Power.HELD else Power.OFF), _OFF_REASONS.get(reason, "")
             case libvirt.VIR_DOMAIN_PAUSED:
                 return Power.PAUSED, ""
             case _:  # running, blocked, shutting down, asleep by its own system
-                return (Power.RESCUED if wanted is Power.RESCUED else Power.ON), ""
+                return (Power.RESCUED if wanted_power is Power.RESCUED else Power.ON), ""
 
     def is_saved(self, domain: Any) -> bool:
         """Whether the memory of the guest, which is off, is on disk."""
@@ -259,7 +261,7 @@ class Domains:
         except libvirt.libvirtError as error:
             if code_of(error) == libvirt.VIR_ERR_NO_DOMAIN:
                 return False
-            raise self._connection.translated(error, errors.TaskFailed, "look for the saved memory of a guest") from error
+            raise self._connection.translate_error(error, errors.TaskFailed, "look for the saved memory of a guest") from error
 
 
 def has_crashed(counters: Mapping[str, Any]) -> bool:

@@ -1,7 +1,7 @@
 """The files of a guest on its host: a folder with its disks and its console, and a config drive in memory.
 
-A file named ``unfinished`` is in the folder while it is made and while it is removed. Only such a folder is ever removed because
-libvirt has no domain for it: a libvirt that has lost its domains, or another one, must not cost anybody a disk.
+A file named ``unfinished_names`` is in the folder while it is made and while it is removed. Only such a folder is ever removed
+because libvirt has no domain for it: a libvirt that has lost its domains, or another one, must not cost anybody a disk.
 """
 
 from __future__ import annotations
@@ -53,17 +53,17 @@ class GuestFiles:
         """The folder with the folders of all guests."""
         return self._instances
 
-    def folder(self, uuid: str) -> Path:
+    def folder_of(self, uuid: str) -> Path:
         """The folder of this guest."""
         return self._instances / text.file_name(uuid)
 
-    def disk(self, uuid: str, name: str = ROOT_DISK) -> Path:
+    def disk_path(self, uuid: str, name: str = ROOT_DISK) -> Path:
         """One of the guest's disks."""
-        return self.folder(uuid) / name
+        return self.folder_of(uuid) / name
 
-    def console(self, uuid: str) -> Path:
+    def console_path(self, uuid: str) -> Path:
         """What the guest writes to its console."""
-        return self.folder(uuid) / CONSOLE
+        return self.folder_of(uuid) / CONSOLE
 
     def config_drive(self, uuid: str) -> Path:
         """The guest's config drive, which is there only if it has one."""
@@ -76,14 +76,14 @@ class GuestFiles:
 
     def end_rescue(self, uuid: str) -> None:
         """Remove what the guest was rescued with. Raises OSError."""
-        for file in (self.disk(uuid, RESCUE_DISK), self.rescue_drive(uuid)):
+        for file in (self.disk_path(uuid, RESCUE_DISK), self.rescue_drive(uuid)):
             file.unlink(missing_ok=True)
 
     # -- life ----------------------------------------------------------------------------------------------------------------------
 
-    def make(self, uuid: str) -> Path:
+    def make_folder(self, uuid: str) -> Path:
         """Make the folder, marked as unfinished. Raises ``errors.BuildFailed`` if there is one."""
-        folder = self.folder(uuid)
+        folder = self.folder_of(uuid)
         try:
             folder.mkdir(mode=FOLDER_MODE)
             folder.chmod(FOLDER_MODE)  # whatever the umask
@@ -94,19 +94,19 @@ class GuestFiles:
             raise errors.BuildFailed(f"{folder} cannot be made: {error.strerror}.") from error
         return folder
 
-    def finish(self, uuid: str) -> None:
+    def finish_guest(self, uuid: str) -> None:
         """The guest is complete."""
-        (self.folder(uuid) / UNFINISHED).unlink(missing_ok=True)
+        (self.folder_of(uuid) / UNFINISHED).unlink(missing_ok=True)
 
     def begin_removal(self, uuid: str) -> None:
         """The guest is being removed: from here on, its folder may go without it."""
-        folder = self.folder(uuid)
+        folder = self.folder_of(uuid)
         if folder.is_dir():
             (folder / UNFINISHED).touch(mode=FILE_MODE)
 
-    def remove(self, uuid: str) -> None:
+    def remove_files(self, uuid: str) -> None:
         """Remove everything of the guest. An unknown uuid is no error. Raises ``errors.BuildFailed`` if something stays."""
-        folder = self.folder(uuid)
+        folder = self.folder_of(uuid)
         try:
             drive = self.config_drive(uuid)
             for file in (drive, *drive.parent.glob(f"{drive.name}.*")):  # and what an interrupted write has left
@@ -116,15 +116,15 @@ class GuestFiles:
         except OSError as error:
             raise errors.BuildFailed(f"{folder} cannot be removed: {error.strerror}.") from error
 
-    def unfinished(self) -> Iterator[str]:
+    def unfinished_names(self) -> Iterator[str]:
         """The names of the folders that are not finished. One that is empty counts: its maker died before it was marked."""
-        for folder in self._folders():
+        for folder in self._guest_folders():
             if (folder / UNFINISHED).exists() or not any(folder.iterdir()):
                 yield folder.name
 
-    def disks(self) -> Iterator[Path]:
+    def disk_paths(self) -> Iterator[Path]:
         """Every disk of every guest."""
-        for folder in self._folders():
+        for folder in self._guest_folders():
             yield from folder.glob(f"{ROOT_DISK}*")
 
     def keep_base(self, disk: Path, cached: Path) -> None:
@@ -139,7 +139,7 @@ class GuestFiles:
 
     def forget_bases(self, uuid: str, current: Path) -> None:
         """Remove the bases beside a guest's disk, but for its current one. Raises OSError."""
-        for entry in self.folder(uuid).iterdir():
+        for entry in self.folder_of(uuid).iterdir():
             if BASE_NAME.fullmatch(entry.name) and entry.name != current.name:
                 entry.unlink(missing_ok=True)
 
@@ -147,31 +147,31 @@ class GuestFiles:
 
     def read_console(self, uuid: str, max_bytes: int) -> bytes:
         """The end of the guest's console, empty if it has written nothing."""
-        folder = self.folder(uuid)
-        return b"".join(_tail(folder / name, max_bytes) for name in (EARLIER_CONSOLE, CONSOLE))[-max_bytes:]
+        folder = self.folder_of(uuid)
+        return b"".join(_read_tail(folder / name, max_bytes) for name in (EARLIER_CONSOLE, CONSOLE))[-max_bytes:]
 
     def cut_consoles(self, limit: int) -> None:
         """Keep only the end of consoles of more than ``limit`` bytes, so that no guest fills the host's disk."""
-        for folder in self._folders():
+        for folder in self._guest_folders():
             console = folder / CONSOLE
             try:
                 if console.stat().st_size <= limit:
                     continue
-                kept = folder / f"{EARLIER_CONSOLE}.new"
-                with os.fdopen(os.open(kept, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, FILE_MODE), "wb") as file:
-                    file.write(_tail(console, limit // 2))
-                kept.replace(folder / EARLIER_CONSOLE)
+                shortened = folder / f"{EARLIER_CONSOLE}.new"
+                with os.fdopen(os.open(shortened, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, FILE_MODE), "wb") as file:
+                    file.write(_read_tail(console, limit // 2))
+                shortened.replace(folder / EARLIER_CONSOLE)
                 os.truncate(console, 0)  # QEMU appends to it
             except FileNotFoundError:
                 continue
 
-    def _folders(self) -> Iterator[Path]:
+    def _guest_folders(self) -> Iterator[Path]:
         for entry in os.scandir(self._instances):
             if entry.is_dir(follow_symlinks=False):
                 yield Path(entry.path)
 
 
-def _tail(path: Path, count: int) -> bytes:
+def _read_tail(path: Path, count: int) -> bytes:
     try:
         with os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC), "rb") as file:
             file.seek(max(0, file.seek(0, os.SEEK_END) - count))

@@ -34,18 +34,18 @@ class GuestSettings(Object, frozen=True, kw_only=True):
     cpu_shared_set: str = ""
     report_numa_nodes: bool = False
 
-    def cpus(self, online: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    def split_cpus(self, online: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """The dedicated and the shared CPUs among those of the host. Raises ``errors.Misconfigured``."""
-        dedicated = _set("cpu_dedicated_set", self.cpu_dedicated_set, online)
-        shared = _set("cpu_shared_set", self.cpu_shared_set, online)
+        dedicated = _parse_cpus("cpu_dedicated_set", self.cpu_dedicated_set, online)
+        shared = _parse_cpus("cpu_shared_set", self.cpu_shared_set, online)
         if both := sorted({*dedicated} & {*shared}):
             raise errors.Misconfigured(f"[libvirt] cpu_shared_set and cpu_dedicated_set must not share a CPU; both have {both[0]}.")
         return dedicated, shared or tuple(cpu for cpu in online if cpu not in dedicated)
 
-    def check(self) -> None:
+    def check_options(self) -> None:
         """Raise ``errors.Misconfigured`` for values or combinations that cannot work on any host."""
         for option in ("cpu_dedicated_set", "cpu_shared_set"):
-            _set(option, getattr(self, option), None)
+            _parse_cpus(option, getattr(self, option), None)
         if self.cpu_mode == "custom" and not self.cpu_models:
             raise errors.Misconfigured("[libvirt] cpu_models: name at least one model, as cpu_mode is custom.")
         if self.cpu_models and self.cpu_mode != "custom":
@@ -160,11 +160,11 @@ def guest_settings(values: cfg.ConfigOpts.GroupAttr) -> GuestSettings:
     read = {option.dest: values[option.dest] for option in GUEST}
     lists = {name: tuple(value) for name, value in read.items() if isinstance(value, list)}
     settings = GuestSettings(virt_type=values.virt_type, **(read | lists))
-    settings.check()
+    settings.check_options()
     return settings
 
 
-def _set(option: str, text: str, online: tuple[int, ...] | None) -> tuple[int, ...]:
+def _parse_cpus(option: str, text: str, online: tuple[int, ...] | None) -> tuple[int, ...]:
     try:
         cpus = cpu_list(text)
     except ValueError:

@@ -83,10 +83,10 @@ def total_memory_mb(meminfo: str) -> int:
 
     Raises ``errors.Misconfigured`` for any other text.
     """
-    found = _TOTAL.search(meminfo)
-    if found is None:
+    match = _TOTAL.search(meminfo)
+    if match is None:
         raise errors.Misconfigured("/proc/meminfo names no MemTotal: the agent of driver libvirt needs Linux.")
-    return int(found[1]) // 1024
+    return int(match[1]) // 1024
 
 
 def total_disk_gb(path: Path) -> int:
@@ -105,7 +105,7 @@ def node_of(
     Raises ``errors.Misconfigured`` for impossible CPU sets.
     """
     cpus = sorted(cpu.id for cell in facts.cells for cpu in cell.cpus)
-    dedicated, shared = settings.cpus(tuple(cpus))
+    dedicated, shared = settings.split_cpus(tuple(cpus))
     return ComputeNode(
         host=host,
         node=host,
@@ -117,7 +117,7 @@ def node_of(
         hypervisor_type=HYPERVISOR_TYPE,
         hypervisor_version=facts.qemu_version,
         resources={DEDICATED_CPUS: len(dedicated)} if dedicated else {},
-        attributes=_attributes(facts, settings, hypervisor_hostname or host),
+        attributes=_scheduler_attributes(facts, settings, hypervisor_hostname or host),
         numa_nodes=_numa_nodes(facts, shared, memory_mb) if settings.report_numa_nodes else (),
     )
 
@@ -133,7 +133,7 @@ def _numa_nodes(facts: HostFacts, shared: Collection[int], memory_mb: int) -> tu
     )
 
 
-def _attributes(facts: HostFacts, settings: GuestSettings, hostname: str) -> dict[str, Any]:
+def _scheduler_attributes(facts: HostFacts, settings: GuestSettings, hostname: str) -> dict[str, Any]:
     """What the scheduler's filters compare, in the names that OpenStack's flavors and images use."""
     cpus = [cpu for cell in facts.cells for cpu in cell.cpus]
     threads = max((len(cpu.siblings) for cpu in cpus), default=1)
@@ -151,7 +151,7 @@ def _attributes(facts: HostFacts, settings: GuestSettings, hostname: str) -> dic
             "features": sorted(facts.cpu_features),
             "topology": {"cells": len(facts.cells), "cores": cores, "threads": threads},
         },
-        "numa_cells": [_cell(cell) for cell in facts.cells],
+        "numa_cells": [_cell_attributes(cell) for cell in facts.cells],
         "traits": traits_of(facts, settings),
     }
 
@@ -163,7 +163,7 @@ def _supported_instances(facts: HostFacts, settings: GuestSettings) -> list[list
     return [[arch, kind, "hvm"] for arch in architectures for kind in kinds]
 
 
-def _cell(cell: NumaCell) -> dict[str, Any]:
+def _cell_attributes(cell: NumaCell) -> dict[str, Any]:
     pages = [{"size_kib": size, "total": count} for size, count in sorted(cell.pages.items())]
     cpus = cpu_text([cpu.id for cpu in cell.cpus])
     return {"id": cell.id, "cpus": cpus, "memory_mb": cell.memory_kib // 1024, "pages": pages}
@@ -174,19 +174,19 @@ def traits_of(facts: HostFacts, settings: GuestSettings) -> list[str]:
     machines = facts.machines
     buses = {bus for machine in machines for bus in machine.disk_buses} & {*DISK_BUSES}
     videos = {model for machine in machines for model in machine.video_models} & {*VIDEO_MODELS}
-    found = {"COMPUTE_NODE", "COMPUTE_IMAGE_TYPE_QCOW2", "COMPUTE_IMAGE_TYPE_RAW", f"HW_ARCH_{facts.arch.upper()}"}
-    found |= {f"COMPUTE_STORAGE_BUS_{bus.upper()}" for bus in buses}
-    found |= {f"COMPUTE_NET_VIF_MODEL_{model.upper()}" for model in VIF_MODELS}
-    found |= {f"COMPUTE_GRAPHICS_MODEL_{model.upper()}" for model in videos}
+    traits = {"COMPUTE_NODE", "COMPUTE_IMAGE_TYPE_QCOW2", "COMPUTE_IMAGE_TYPE_RAW", f"HW_ARCH_{facts.arch.upper()}"}
+    traits |= {f"COMPUTE_STORAGE_BUS_{bus.upper()}" for bus in buses}
+    traits |= {f"COMPUTE_NET_VIF_MODEL_{model.upper()}" for model in VIF_MODELS}
+    traits |= {f"COMPUTE_GRAPHICS_MODEL_{model.upper()}" for model in videos}
     if facts.arch == "x86_64":
-        found.add("COMPUTE_FIRMWARE_BIOS")
+        traits.add("COMPUTE_FIRMWARE_BIOS")
     if any("efi" in machine.firmware for machine in machines):
-        found.add("COMPUTE_FIRMWARE_UEFI")
+        traits.add("COMPUTE_FIRMWARE_UEFI")
         if any(machine.secure_boot and "efi" in machine.firmware for machine in machines):
-            found.add("COMPUTE_SECURITY_UEFI_SECURE_BOOT")
+            traits.add("COMPUTE_SECURITY_UEFI_SECURE_BOOT")
     if any(len(cpu.siblings) > 1 for cell in facts.cells for cpu in cell.cpus):
-        found.add("HW_CPU_HYPERTHREADING")
-    return sorted(found | _cpu_traits(facts, settings))
+        traits.add("HW_CPU_HYPERTHREADING")
+    return sorted(traits | _cpu_traits(facts, settings))
 
 
 def _cpu_traits(facts: HostFacts, settings: GuestSettings) -> set[str]:

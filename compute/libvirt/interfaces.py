@@ -15,7 +15,7 @@ from compute.libvirt import binding
 from compute.libvirt.connection import LibvirtConnection, code_of
 from objects import errors
 
-libvirt = binding.load()
+libvirt = binding.load_libvirt()
 
 RELEASE_TRIES = 4
 """How often a guest that runs is asked to release an interface."""
@@ -36,57 +36,57 @@ class GuestInterfaces:
         self._connection = connection
         self._pause = threading.Event()
 
-    def bring(self, domain: Any, wanted: Mapping[str, str]) -> None:
-        """Give the guest the interfaces of ``wanted`` and no others: their XML by MAC. The others stay as they are."""
+    def bring_interfaces(self, domain: Any, wanted_interfaces: Mapping[str, str]) -> None:
+        """Give the guest the interfaces of ``wanted_interfaces`` and no others: their XML by MAC. The others stay as they are."""
         with self._connection.errors_as(errors.TaskFailed, "read the state of the guest"):
             affected = (_LIVE, _CONFIG) if domain.isActive() else (_CONFIG,)
         for flags in affected:
-            for mac, xml in self._found(domain, flags).items():
-                if mac not in wanted:
-                    self._detach(domain, mac, xml, flags)
+            for mac, xml in self._read_interfaces(domain, flags).items():
+                if mac not in wanted_interfaces:
+                    self._detach_interface(domain, mac, xml, flags)
         for flags in affected:
-            found = self._found(domain, flags)
-            for mac, xml in wanted.items():
-                if mac not in found:
-                    self._change(partial(domain.attachDeviceFlags, xml, flags), f"attach the interface {mac}")
+            interface_by_mac = self._read_interfaces(domain, flags)
+            for mac, xml in wanted_interfaces.items():
+                if mac not in interface_by_mac:
+                    self._change_interface(partial(domain.attachDeviceFlags, xml, flags), f"attach the interface {mac}")
 
-    def _detach(self, domain: Any, mac: str, xml: str, flags: int) -> None:
+    def _detach_interface(self, domain: Any, mac: str, xml: str, flags: int) -> None:
         """A guest that runs has to release its interface. A request that it did not hear is repeated."""
         for _ in range(RELEASE_TRIES if flags == _LIVE else 1):
             try:
-                self._change(partial(domain.detachDeviceFlags, xml, flags), f"detach the interface {mac}")
+                self._change_interface(partial(domain.detachDeviceFlags, xml, flags), f"detach the interface {mac}")
             except errors.TaskFailed:
-                if mac in self._found(domain, flags) and flags != _LIVE:
+                if mac in self._read_interfaces(domain, flags) and flags != _LIVE:
                     raise
             for _ in range(RELEASE_LOOKS):
-                if mac not in self._found(domain, flags):
+                if mac not in self._read_interfaces(domain, flags):
                     return
                 self._pause.wait(LOOK_INTERVAL_S)
         raise errors.TaskFailed(
             f"The guest's system does not release the interface {mac}: stop the server first, or run a system that can release it."
         )
 
-    def _change(self, call: Any, doing: str) -> None:
+    def _change_interface(self, call: Any, doing: str) -> None:
         with self._connection.errors_as(errors.TaskFailed, doing):
             self._connection.ask_guest(call, doing)
 
-    def _found(self, domain: Any, flags: int) -> dict[str, str]:
+    def _read_interfaces(self, domain: Any, flags: int) -> dict[str, str]:
         """The interfaces in the definition or in the running guest: their XML by MAC."""
         try:
             text = domain.XMLDesc(_SOURCES[flags])
         except libvirt.libvirtError as error:
             if code_of(error) == libvirt.VIR_ERR_NO_DOMAIN:
                 raise errors.TaskFailed("The guest is gone.") from error
-            raise self._connection.translated(error, errors.TaskFailed, "read the interfaces of the guest") from error
+            raise self._connection.translate_error(error, errors.TaskFailed, "read the interfaces of the guest") from error
         return interfaces_of(text)
 
 
 def interfaces_of(domain_xml: str) -> dict[str, str]:
     """The interfaces in the XML of a domain: their XML by MAC."""
     root = ElementTree.fromstring(domain_xml)  # noqa: S314 - libvirt or this driver wrote it
-    found: dict[str, str] = {}
+    interface_by_mac: dict[str, str] = {}
     for element in root.iterfind("./devices/interface"):
         mac = element.find("mac")
         if mac is not None:
-            found[(mac.get("address") or "").lower()] = ElementTree.tostring(element, encoding="unicode")
-    return found
+            interface_by_mac[(mac.get("address") or "").lower()] = ElementTree.tostring(element, encoding="unicode")
+    return interface_by_mac

@@ -23,7 +23,7 @@ class KeptGuest(Object, frozen=True, kw_only=True):
     image_properties: dict[str, str] = msgspec.field(default_factory=dict)
     config_drive: bool = False
 
-    def text(self) -> str:
+    def as_text(self) -> str:
         """As ASCII text without any character that XML cannot hold."""
         bare = msgspec.structs.replace(
             self,

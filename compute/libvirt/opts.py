@@ -34,17 +34,17 @@ class LibvirtSettings(Object, frozen=True, kw_only=True):
     peer_instances_path: str = ""
     peer_uri: str = ""
 
-    def attachments(self) -> dict[str, Attachment]:
+    def parse_attachments(self) -> dict[str, Attachment]:
         """``networks``, parsed. Raises ``errors.Misconfigured``."""
-        found = {}
+        attachments_by_network = {}
         for name, text in self.networks.items():
             match = _NETWORK.fullmatch(text.strip())
             if match is None:
                 raise errors.Misconfigured(
                     f"[libvirt] networks: {name}:{text[:80]} is none of {name}:bridge:NAME, {name}:network:NAME and {name}:user"
                 )
-            found[name] = Attachment(kind=match["kind"] or "user", name=match["name"] or "")
-        return found
+            attachments_by_network[name] = Attachment(kind=match["kind"] or "user", name=match["name"] or "")
+        return attachments_by_network
 
 
 _option = OptionMaker(LibvirtSettings)
@@ -127,11 +127,11 @@ def list_opts() -> Listing:
     return [(GROUP, [*OPTIONS, *GUEST])]
 
 
-def settings(conf: cfg.ConfigOpts) -> LibvirtSettings:
+def read_settings(conf: cfg.ConfigOpts) -> LibvirtSettings:
     """Read the group. Raises ``errors.Misconfigured``."""
-    own = {option.dest: conf[GROUP][option.dest] for option in OPTIONS if option.dest != "virt_type"}
-    read = LibvirtSettings(guests=guest_settings(conf[GROUP]), **own)
-    read.attachments()
+    values = {option.dest: conf[GROUP][option.dest] for option in OPTIONS if option.dest != "virt_type"}
+    read = LibvirtSettings(guests=guest_settings(conf[GROUP]), **values)
+    read.parse_attachments()
     for option, value in (("peer_uri", read.peer_uri), ("peer_instances_path", read.peer_instances_path)):
         if value and "{host}" not in value:
             raise errors.Misconfigured(f"[libvirt] {option} must contain {{host}}, which stands for the name of the other host")

@@ -27,7 +27,7 @@ class Peer(ABC):
     """The guest's folder on the other host. Every method raises ``errors.BuildFailed``."""
 
     @abstractmethod
-    def chunks(self, name: str) -> Iterator[bytes]:
+    def read_chunks(self, name: str) -> Iterator[bytes]:
         """The content of a file in that folder. Raises ``FileNotFoundError`` if there is none, or another OSError."""
 
     @abstractmethod
@@ -49,8 +49,8 @@ class SharedFolder(Peer):
         self._root = Path(*parts[:first])
         self._below = [*(part.format(host=host) for part in parts[first:]), text.file_name(origin.instance_uuid)]
 
-    def chunks(self, name: str) -> Iterator[bytes]:
-        return files.chunks(self._open(name))
+    def read_chunks(self, name: str) -> Iterator[bytes]:
+        return files.read_chunks(self._open(name))
 
     def check_off(self) -> None:
         disk = self._root.joinpath(*self._below, ROOT_DISK)
@@ -64,10 +64,10 @@ class SharedFolder(Peer):
             # asked here and not of qemu-img, which would open the files that the disk names
             start, length = _WRITER_LOCKS
             lock = _LOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, start, length, 0)
-            found = _LOCK.unpack(fcntl.fcntl(descriptor, fcntl.F_OFD_GETLK, lock))
+            lock_state = _LOCK.unpack(fcntl.fcntl(descriptor, fcntl.F_OFD_GETLK, lock))
         finally:
             os.close(descriptor)
-        if found[0] != fcntl.F_UNLCK:
+        if lock_state[0] != fcntl.F_UNLCK:
             raise errors.BuildFailed(f"The disk {disk} cannot be copied: a QEMU has it open, so its guest is not off.")
 
     def _open(self, name: str) -> int:

@@ -73,14 +73,14 @@ class PrivateDaemon:
         self.host_uuid = str(uuid.uuid5(uuid.NAMESPACE_URL, self.folder.as_uri()))
 
     @property
-    def uri(self) -> str:
+    def connection_uri(self) -> str:
         """The connection URI for libvirt's clients."""
-        return f"qemu+unix:///session?socket={self._socket}"
+        return f"qemu+unix:///session?socket={self._socket_path}"
 
     @property
-    def pid(self) -> int | None:
+    def daemon_pid(self) -> int | None:
         """The running daemon; None: there is none."""
-        return self._running(self._base / "run/libvirtd.pid")
+        return self._running_pid(self._base / "run/libvirtd.pid")
 
     @property
     def log_file(self) -> Path:
@@ -88,8 +88,8 @@ class PrivateDaemon:
 
     def guest_pids(self) -> dict[str, int]:
         """The processes of its running guests by domain name, also while the daemon is down."""
-        found = {file.stem: self._running(file) for file in sorted(self.folder.glob("run/libvirt/qemu/run/*.pid"))}
-        return {name: pid for name, pid in found.items() if pid is not None and name != "driver"}
+        pids = {file.stem: self._running_pid(file) for file in sorted(self.folder.glob("run/libvirt/qemu/run/*.pid"))}
+        return {name: pid for name, pid in pids.items() if pid is not None and name != "driver"}
 
     def start(self) -> str:
         """Start the daemon unless it runs, wait until it accepts connections, and return its URI.
@@ -97,46 +97,46 @@ class PrivateDaemon:
         Raises ``errors.Misconfigured`` if a program is missing or the daemon does not start; the text says what to do.
         """
         programs = find_programs()
-        if self.pid is None:
-            self._prepare()
-            self._launch(programs["libvirtd"])
+        if self.daemon_pid is None:
+            self._prepare_folder()
+            self._launch_daemon(programs["libvirtd"])
         if not self._wait_accepting():
             raise errors.Misconfigured(f"libvirtd accepts no connections{self._last_error()}; its log is {self.log_file}")
-        return self.uri
+        return self.connection_uri
 
     def stop(self, *, guests: bool = False) -> None:
         """Stop the daemon. ``guests``: its guests too, as if their power were cut. Idempotent."""
-        if (pid := self.pid) is not None:
-            self._end(pid, self._base / "run/libvirtd.pid")
+        if (pid := self.daemon_pid) is not None:
+            self._end_process(pid, self._base / "run/libvirtd.pid")
         if guests:
             for name, pid in self.guest_pids().items():
-                self._end(pid, self.folder / f"run/libvirt/qemu/run/{name}.pid")
+                self._end_process(pid, self.folder / f"run/libvirt/qemu/run/{name}.pid")
             self._base.unlink(missing_ok=True)
 
-    def kill(self) -> None:
+    def kill_daemon(self) -> None:
         """Kill the daemon, as a crash would. Its guests keep running."""
-        if (pid := self.pid) is not None:
-            _signal(pid, signal.SIGKILL)
-            wait_until(lambda: self.pid is None, STOP_TIMEOUT_S)
+        if (pid := self.daemon_pid) is not None:
+            _signal_process(pid, signal.SIGKILL)
+            wait_until(lambda: self.daemon_pid is None, STOP_TIMEOUT_S)
 
     @property
-    def _socket(self) -> Path:
+    def _socket_path(self) -> Path:
         return self._base / "run/libvirt/libvirt-sock"
 
-    def _prepare(self) -> None:
+    def _prepare_folder(self) -> None:
         private_files.own_folder(self.folder)
         for name in ("run", "etc/libvirt", "cache/libvirt/qemu/cache", "data"):
             (self.folder / name).mkdir(parents=True, exist_ok=True)
         self._cache.mkdir(parents=True, exist_ok=True)
-        _link(self.folder / "cache/libvirt/qemu/cache/capabilities", self._cache)
+        _make_link(self.folder / "cache/libvirt/qemu/cache/capabilities", self._cache)
         _own_folder_of_links(self._base.parent)
-        _link(self._base, self.folder)
+        _make_link(self._base, self.folder)
         settings = self.folder / "etc/libvirt"
         (settings / "libvirtd.conf").write_text(DAEMON_CONF.format(host_uuid=self.host_uuid, log=self._base / self.log_file.name))
         ports = self.migration_ports
         (settings / "qemu.conf").write_text(QEMU_CONF.format(first_port=ports[0], last_port=ports[-1]))
 
-    def _launch(self, program: Path) -> None:
+    def _launch_daemon(self, program: Path) -> None:
         places = {
             "HOME": "",
             "XDG_RUNTIME_DIR": "run",
@@ -152,17 +152,17 @@ class PrivateDaemon:
         done = subprocess.run(  # noqa: S603 - the words are ours
             command, env=environment, cwd="/", capture_output=True, text=True, stdin=subprocess.DEVNULL, check=False
         )
-        if done.returncode and self.pid is None:  # it runs if another process has started it meanwhile
+        if done.returncode and self.daemon_pid is None:  # it runs if another process has started it meanwhile
             why = (done.stderr.strip().splitlines() or [f"status {done.returncode}"])[-1]
             raise errors.Misconfigured(f"libvirtd does not start in {self.folder}: {why}; its log {self.log_file} may say more")
 
     def _wait_accepting(self) -> bool:
         """Whether it comes to accept connections, which it does once it has found its guests and asked QEMU what it can do."""
-        libvirt = binding.load()
+        libvirt = binding.load_libvirt()
         end = time.monotonic() + START_TIMEOUT_S
-        while self.pid is not None and time.monotonic() < end:
+        while self.daemon_pid is not None and time.monotonic() < end:
             try:
-                connection = libvirt.open(self.uri)
+                connection = libvirt.open(self.connection_uri)
                 connection.getCapabilities()
                 connection.close()
             except libvirt.libvirtError:
@@ -173,10 +173,10 @@ class PrivateDaemon:
 
     def _last_error(self) -> str:
         lines = self.log_file.read_text(errors="replace").splitlines() if self.log_file.exists() else []
-        found = [line.partition(" error : ")[2] for line in lines if " error : virStateInitialize" in line]
-        return f" ({found[-1]})" if found else ""
+        errors_found = [line.partition(" error : ")[2] for line in lines if " error : virStateInitialize" in line]
+        return f" ({errors_found[-1]})" if errors_found else ""
 
-    def _running(self, pid_file: Path) -> int | None:
+    def _running_pid(self, pid_file: Path) -> int | None:
         """The process of this file, if it is still ours: its command line names this daemon's folder."""
         with contextlib.suppress(OSError, ValueError):
             pid = int(pid_file.read_text())
@@ -184,11 +184,11 @@ class PrivateDaemon:
                 return pid
         return None
 
-    def _end(self, pid: int, pid_file: Path) -> None:
-        _signal(pid, signal.SIGTERM)
-        if not wait_until(lambda: self._running(pid_file) != pid, STOP_TIMEOUT_S):
-            _signal(pid, signal.SIGKILL)
-            wait_until(lambda: self._running(pid_file) != pid, STOP_TIMEOUT_S)
+    def _end_process(self, pid: int, pid_file: Path) -> None:
+        _signal_process(pid, signal.SIGTERM)
+        if not wait_until(lambda: self._running_pid(pid_file) != pid, STOP_TIMEOUT_S):
+            _signal_process(pid, signal.SIGKILL)
+            wait_until(lambda: self._running_pid(pid_file) != pid, STOP_TIMEOUT_S)
 
 
 def link_folder() -> Path:
@@ -199,16 +199,16 @@ def link_folder() -> Path:
 def find_programs() -> Mapping[str, Path]:
     """The programs that a host with QEMU needs. Raises ``errors.Misconfigured`` that names Debian's packages."""
     folders = os.pathsep.join((os.environ.get("PATH", ""), *PROGRAM_FOLDERS))
-    found = {name: shutil.which(name, path=folders) for name in ("libvirtd", f"qemu-system-{platform.machine()}", "qemu-img")}
-    if missing := [name for name, path in found.items() if path is None]:
+    programs = {name: shutil.which(name, path=folders) for name in ("libvirtd", f"qemu-system-{platform.machine()}", "qemu-img")}
+    if missing := [name for name, path in programs.items() if path is None]:
         command = f"apt-get install --no-install-recommends {' '.join(PACKAGES)}"
         raise errors.Misconfigured(
             f"{', '.join(missing)} not found on this machine: install libvirt and QEMU; on Debian: {command}"
         )
-    return {name: Path(path) for name, path in found.items() if path is not None}
+    return {name: Path(path) for name, path in programs.items() if path is not None}
 
 
-def _link(link: Path, target: Path) -> None:
+def _make_link(link: Path, target: Path) -> None:
     if link.is_symlink() and link.readlink() != target:
         link.unlink()
     with contextlib.suppress(FileExistsError):
@@ -218,11 +218,11 @@ def _link(link: Path, target: Path) -> None:
 def _own_folder_of_links(folder: Path) -> None:
     """Make the folder of the short links. Raises ``errors.Misconfigured`` if somebody else could put links there."""
     folder.mkdir(mode=private_files.FOLDER_MODE, exist_ok=True)
-    found = folder.lstat()
-    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o022:
+    status = folder.lstat()
+    if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid() or status.st_mode & 0o022:
         raise errors.Misconfigured(f"{folder} is not a folder that only this user may write: remove it")
 
 
-def _signal(pid: int, number: signal.Signals) -> None:
+def _signal_process(pid: int, number: signal.Signals) -> None:
     with contextlib.suppress(ProcessLookupError):
         os.kill(pid, number)

@@ -47,33 +47,33 @@ def create_overlay(path: Path, base: Path, base_format: str, size: int | None) -
     run(["create", "-q", "-f", "qcow2", "-b", str(base), "-F", base_format, str(path), *([str(size)] if size else [])])
 
 
-def rebase(path: Path, base: Path, base_format: str) -> None:
+def rebase_overlay(path: Path, base: Path, base_format: str) -> None:
     """Name another file as the base of an overlay. It must have the same contents."""
     run(["rebase", "-q", "-u", "-f", "qcow2", "-b", str(base), "-F", base_format, str(path)])
 
 
-def resize(path: Path, size: int) -> None:
+def resize_disk(path: Path, size: int) -> None:
     """Make a disk larger."""
     run(["resize", "-q", "-f", "qcow2", str(path), str(size)])
 
 
-def flatten(path: Path, target: Path, cancel: threading.Event | None = None) -> None:
+def flatten_disk(path: Path, target: Path, cancel: threading.Event | None = None) -> None:
     """Copy a disk with all that it takes from its base into one file."""
     _make_private(target)
     run(["convert", "-q", "-f", "qcow2", "-O", "qcow2", "-W", str(path), str(target)], cancel)
 
 
-def info(path: Path) -> DiskInfo:
+def read_info(path: Path) -> DiskInfo:
     """What the header of a qcow2 file says. Raises ``errors.BuildFailed``, also if a QEMU writes to the file."""
     try:
-        return typed.decode(run(["info", "--output", "json", "-f", "qcow2", str(path)]).encode(), DiskInfo)
+        return typed.decode_json(run(["info", "--output", "json", "-f", "qcow2", str(path)]).encode(), DiskInfo)
     except msgspec.MsgspecError as error:
         raise errors.BuildFailed(f"qemu-img info {path.name}: its answer cannot be read: {error}") from error
 
 
 def backing_format(path: Path) -> str:
     """The format of an overlay's base. Raises ``errors.BuildFailed`` if the overlay does not name it."""
-    named = info(path).backing_filename_format
+    named = read_info(path).backing_filename_format
     if not named:
         raise errors.BuildFailed(f"The disk {path} does not name the format of its base.")
     return named
@@ -119,7 +119,7 @@ def run(arguments: Sequence[str], cancel: threading.Event | None = None) -> str:
         raise errors.BuildFailed("qemu-img is not installed on this host: install qemu-utils.") from None
     with process:
         try:
-            output, said = _wait(process, cancel)
+            output, said = _wait_process(process, cancel)
         except BaseException:
             with contextlib.suppress(ProcessLookupError):
                 process.kill()
@@ -130,7 +130,7 @@ def run(arguments: Sequence[str], cancel: threading.Event | None = None) -> str:
     return output
 
 
-def _wait(process: subprocess.Popen[str], cancel: threading.Event | None) -> tuple[str, str]:
+def _wait_process(process: subprocess.Popen[str], cancel: threading.Event | None) -> tuple[str, str]:
     while True:
         try:
             return process.communicate(timeout=CANCEL_INTERVAL_S if cancel is not None else None)

@@ -17,7 +17,7 @@ from images import files
 from objects import errors
 from objects.build import Origin
 
-libvirt = binding.load()
+libvirt = binding.load_libvirt()
 
 
 class RemoteLibvirt(Peer):
@@ -27,9 +27,9 @@ class RemoteLibvirt(Peer):
         self._connection = connection
         self._origin = origin
 
-    def chunks(self, name: str) -> Iterator[bytes]:
+    def read_chunks(self, name: str) -> Iterator[bytes]:
         connection = self._connection.get()
-        with self._pool(self._folder()) as pool, self._reading():
+        with self._open_pool(self._guest_folder()) as pool, self._reading_peer():
             try:
                 volume = pool.storageVolLookupByName(name)
             except libvirt.libvirtError as error:
@@ -42,11 +42,11 @@ class RemoteLibvirt(Peer):
                 yield chunk
             stream.finish()
 
-    def _folder(self) -> Path:
+    def _guest_folder(self) -> Path:
         """The guest's folder there, as its own libvirt says: it is a path on that host, and nothing here opens it."""
         try:
-            with self._reading():
-                root = ElementTree.fromstring(self._domain().XMLDesc(libvirt.VIR_DOMAIN_XML_INACTIVE))  # noqa: S314 - expat limits what entities grow to
+            with self._reading_peer():
+                root = ElementTree.fromstring(self._look_up_domain().XMLDesc(libvirt.VIR_DOMAIN_XML_INACTIVE))  # noqa: S314 - expat limits what entities grow to
         except ElementTree.ParseError as error:
             raise errors.BuildFailed(f"The domain on host {self._origin.host} cannot be read: {error}") from error
         for source in root.iterfind("devices/disk[@device='disk']/source"):
@@ -56,15 +56,15 @@ class RemoteLibvirt(Peer):
         raise errors.BuildFailed(f"The guest on host {self._origin.host} has no disk.")
 
     def check_off(self) -> None:
-        with self._reading():
-            if self._domain().isActive():
+        with self._reading_peer():
+            if self._look_up_domain().isActive():
                 raise errors.BuildFailed(f"The guest still runs on host {self._origin.host}, so its disk cannot be copied.")
 
-    def _domain(self) -> Any:
+    def _look_up_domain(self) -> Any:
         return self._connection.get().lookupByUUIDString(self._origin.instance_uuid)
 
     @contextmanager
-    def _pool(self, folder: Path) -> Iterator[Any]:
+    def _open_pool(self, folder: Path) -> Iterator[Any]:
         """The storage pool of a folder, which lasts as long as this copy unless it was there before."""
         connection = self._connection.get()
         try:
@@ -73,24 +73,24 @@ class RemoteLibvirt(Peer):
             element = ElementTree.Element("pool", {"type": "dir"})
             ElementTree.SubElement(element, "name").text = f"sc-copy-{uuid.uuid4()}"
             ElementTree.SubElement(ElementTree.SubElement(element, "target"), "path").text = str(folder)
-            with self._reading():
+            with self._reading_peer():
                 pool = connection.storagePoolCreateXML(ElementTree.tostring(element, encoding="unicode"))
-            made = True
+            is_ours = True
         else:
-            made = False
+            is_ours = False
         try:
             yield pool
         finally:
-            if made:
-                _quietly(pool.destroy)
+            if is_ours:
+                _ignore_errors_of(pool.destroy)
 
     @contextmanager
-    def _reading(self) -> Iterator[None]:
+    def _reading_peer(self) -> Iterator[None]:
         try:
             yield
         except libvirt.libvirtError as error:
-            what = f"The disk on host {self._origin.host} cannot be copied"
-            raise errors.BuildFailed(f"{what}: {error.get_error_message() or error}") from error
+            failure = f"The disk on host {self._origin.host} cannot be copied"
+            raise errors.BuildFailed(f"{failure}: {error.get_error_message() or error}") from error
 
 
 @contextmanager
@@ -106,7 +106,7 @@ def connected_peer(template: str, timeout: float, origin: Origin) -> Iterator[Re
         connection.close()
 
 
-def _quietly(call: Any) -> None:
+def _ignore_errors_of(call: Any) -> None:
     try:
         call()
     except libvirt.libvirtError:

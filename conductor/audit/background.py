@@ -37,12 +37,12 @@ class BackgroundAudit:
         self._seen: dict[Key, FirstSeen] = {}
         self._silent: set[str] = set()
 
-    def round(self) -> None:
+    def audit_once(self) -> None:
         """Check everything once, and log or repair lasting findings."""
-        found = self._audit.look()
+        findings_by_check = self._audit.check_all()
         now = self._clock()
         self._log_silent_cells()
-        keys = [(check, finding) for check, findings in found.items() for finding in findings]
+        keys = [(check, finding) for check, findings in findings_by_check.items() for finding in findings]
         self._seen = {key: self._seen.get(key, FirstSeen(since=now)) for key in keys}
         lasting = [key for key, seen in self._seen.items() if now - seen.since >= self._distance]
         if not lasting:
@@ -54,8 +54,8 @@ class BackgroundAudit:
                 self._seen[check, finding] = FirstSeen(since=self._seen[check, finding].since, logged=True)
             if finding.safe:
                 due.setdefault(check, []).append(finding)
-        left = self._audit.repair(due)
-        repaired = sum(map(len, due.values())) - sum(map(len, left.values()))
+        remaining = self._audit.repair_findings(due)
+        repaired = sum(map(len, due.values())) - sum(map(len, remaining.values()))
         if repaired:
             LOG.warning("audit: repaired %d findings", repaired)
 

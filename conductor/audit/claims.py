@@ -12,23 +12,23 @@ from db.audit import claims
 ORPHAN = "claim without instance"
 
 
-def pages(places: Places) -> Iterator[AuditPage]:
+def list_pages(places: Places) -> Iterator[AuditPage]:
     return pages_of(lambda after: places.api.read(claims.claims_after, after, AUDIT_PAGE_SIZE))
 
 
-def look(places: Places, page: AuditPage) -> list[Finding]:
+def find_inconsistent(places: Places, page: AuditPage) -> list[Finding]:
     return [
         Finding(
             kind=ORPHAN,
             key=orphan.uuid,
             what=f"{orphan.vcpus} vcpus of {orphan.uuid} on {orphan.host or 'no host'}",
-            cell=places.name(orphan.cell_uuid),
+            cell=places.name_of(orphan.cell_uuid),
             repair="released",
             safe=True,
         )
-        for orphan in places.api.read(claims.orphans, page.keys)
+        for orphan in places.api.read(claims.list_orphans, page.keys)
     ]
 
 
-def repair(places: Places, findings: Sequence[Finding]) -> None:
+def repair_findings(places: Places, findings: Sequence[Finding]) -> None:
     places.ledger.write(claim_repair.release_orphans, [finding.key for finding in findings])

@@ -14,30 +14,30 @@ BEHIND = "feed that nobody applies"
 AHEAD = "feed that ends before its cursor"
 
 
-def pages(places: Places) -> Iterator[AuditPage]:
-    for cell in places.builders:
+def list_pages(places: Places) -> Iterator[AuditPage]:
+    for cell in places.building_cells:
         yield AuditPage(cell_uuid=cell.uuid, keys=(cell.uuid,))
 
 
-def look(places: Places, page: AuditPage) -> list[Finding]:
+def find_inconsistent(places: Places, page: AuditPage) -> list[Finding]:
     """Find a cursor that does not move although the feed goes on.
 
     The text names the cursor and not the number of events, so that the finding stays the same.
     """
-    cursor = places.api.read(servers.cursors).get(page.cell_uuid, 0)
-    head = places.ask(page.cell_uuid, feed.head)
+    cursor = places.api.read(servers.cursors_by_cell).get(page.cell_uuid, 0)
+    head = places.read_cell(page.cell_uuid, feed.read_head)
     if head is None or head == cursor:
         return []
     if cursor == events.BEYOND_ANY_EVENT:
-        kind, what = BEHIND, "its rows must be read again, because its database was restored"
+        kind, description = BEHIND, "its rows must be read again, because its database was restored"
     elif head > cursor:
-        kind, what = BEHIND, f"nothing after event {cursor}"
+        kind, description = BEHIND, f"nothing after event {cursor}"
     else:
-        kind, what = AHEAD, f"event {cursor} was applied before"
-    cell = places.name(page.cell_uuid)
-    return [Finding(kind=kind, key=page.cell_uuid, scope=page.cell_uuid, what=what, cell=cell, repair="applied", safe=True)]
+        kind, description = AHEAD, f"event {cursor} was applied before"
+    cell = places.name_of(page.cell_uuid)
+    return [Finding(kind=kind, key=page.cell_uuid, scope=page.cell_uuid, what=description, cell=cell, repair="applied", safe=True)]
 
 
-def repair(places: Places, findings: Sequence[Finding]) -> None:
+def repair_findings(places: Places, findings: Sequence[Finding]) -> None:
     for finding in findings:
         places.catch_up(finding.scope)

@@ -23,8 +23,9 @@ class Finding(Object, frozen=True, kw_only=True):
     """One inconsistency; equal at every check while nothing changes.
 
     ``key`` and ``scope`` (a page's ``cell_uuid``): what to check again. ``cell``: name of the cell it concerns, if any.
-    ``repair``: the end of "would be ..."; None: there is no repair, and ``advice`` says what a person can do. ``safe``: the repair
-    is right whatever the cause, so it may run automatically. ``ends_guest``: the repair destroys the guest, if there is one.
+    ``repair_findings``: the end of "would be ..."; None: there is no repair, and ``advice`` says what a person can do. ``safe``:
+    the repair is right whatever the cause, so it may run automatically. ``ends_guest``: the repair destroys the guest, if there is
+    one.
     ``facts``: the values that guard the repair.
     """
 
@@ -47,13 +48,13 @@ class Finding(Object, frozen=True, kw_only=True):
 class Check(Protocol):
     """A module that checks one kind of record. ``conductor/audit/checks.py`` lists them."""
 
-    def pages(self, places: Places) -> Iterator[AuditPage]:
+    def list_pages(self, places: Places) -> Iterator[AuditPage]:
         """All keys to check, page by page."""
 
-    def look(self, places: Places, page: AuditPage) -> list[Finding]:
-        """The present inconsistencies of these keys. Cells that do not answer are left out; ``Places.ask`` notes them."""
+    def find_inconsistent(self, places: Places, page: AuditPage) -> list[Finding]:
+        """The present inconsistencies of these keys. Cells that do not answer are left out; ``Places.read_cell`` notes them."""
 
-    def repair(self, places: Places, findings: Sequence[Finding]) -> None:
+    def repair_findings(self, places: Places, findings: Sequence[Finding]) -> None:
         """Repair these, with guards that skip what has changed since. All are of one scope, and have a repair."""
 
 

@@ -15,25 +15,25 @@ from objects.instance import Failure, FailureClass
 LATE = "build past its deadline"
 
 
-def pages(places: Places) -> Iterator[AuditPage]:
-    for cell in places.builders:
-        yield from pages_of(partial(_next, places, cell.uuid), cell.uuid)
+def list_pages(places: Places) -> Iterator[AuditPage]:
+    for cell in places.building_cells:
+        yield from pages_of(partial(_next_rows, places, cell.uuid), cell.uuid)
 
 
-def _next(places: Places, cell_uuid: str, after: str) -> list[str] | None:
-    return places.ask(cell_uuid, cell_rows.late_after, after, AUDIT_PAGE_SIZE, places.late_in(cell_uuid))
+def _next_rows(places: Places, cell_uuid: str, after: str) -> list[str] | None:
+    return places.read_cell(cell_uuid, cell_rows.late_after, after, AUDIT_PAGE_SIZE, places.late_in(cell_uuid))
 
 
-def look(places: Places, page: AuditPage) -> list[Finding]:
-    late = places.ask(page.cell_uuid, cell_rows.late, page.keys, places.late_in(page.cell_uuid))
-    rows = places.ask(page.cell_uuid, cell_rows.rows, late or ())
+def find_inconsistent(places: Places, page: AuditPage) -> list[Finding]:
+    late = places.read_cell(page.cell_uuid, cell_rows.list_late, page.keys, places.late_in(page.cell_uuid))
+    rows = places.read_cell(page.cell_uuid, cell_rows.read_rows, late or ())
     return [
         Finding(
             kind=LATE,
             key=row.uuid,
             scope=page.cell_uuid,
             what=f"{row.uuid}, {row.state.upper()} on {row.host}, attempt {row.attempt}",
-            cell=places.name(page.cell_uuid),
+            cell=places.name_of(page.cell_uuid),
             repair="ended as ERROR",
             safe=True,
             facts=(row.attempt,),
@@ -42,10 +42,12 @@ def look(places: Places, page: AuditPage) -> list[Finding]:
     ]
 
 
-def repair(places: Places, findings: Sequence[Finding]) -> None:
+def repair_findings(places: Places, findings: Sequence[Finding]) -> None:
     """End them as the cell's own sweep does, with the same guard."""
     read = {finding.key: int(finding.facts[0] or 0) for finding in findings}
-    now = places.now(findings[0].scope)
+    now = places.cell_time(findings[0].scope)
     failure = Failure(kind=FailureClass.DEADLINE, error="BuildTimeout", message="found past its deadline by an audit", at=now)
-    places.change(findings[0].scope, instances.transition, read, lambda row: lifecycle.deadline(row, read[row.uuid], failure), now)
+    places.write_cell(
+        findings[0].scope, instances.transition_rows, read, lambda row: lifecycle.end_overdue(row, read[row.uuid], failure), now
+    )
     places.catch_up(findings[0].scope)

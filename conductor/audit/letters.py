@@ -7,48 +7,50 @@ from collections.abc import Iterator, Sequence
 from conductor.audit.finding import AUDIT_PAGE_SIZE, AuditPage, Finding
 from conductor.audit.places import Places
 from db import dead_letters
-from objects.utc import utc
+from objects.utc import to_utc
 
 DEAD = "dead letter"
 
 
-def pages(places: Places) -> Iterator[AuditPage]:
-    yield from _pages("", [each.key for each in places.api.read(dead_letters.list_all, "api")])
-    for cell in places.builders:
-        yield from _pages(cell.uuid, [each.key for each in places.ask(cell.uuid, dead_letters.list_all, "cell") or ()])
+def list_pages(places: Places) -> Iterator[AuditPage]:
+    yield from _key_pages("", [letter.key for letter in places.api.read(dead_letters.list_all, "api")])
+    for cell in places.building_cells:
+        yield from _key_pages(
+            cell.uuid, [letter.key for letter in places.read_cell(cell.uuid, dead_letters.list_all, "cell") or ()]
+        )
 
 
-def _pages(scope: str, keys: Sequence[str]) -> Iterator[AuditPage]:
+def _key_pages(scope: str, keys: Sequence[str]) -> Iterator[AuditPage]:
     distinct = sorted(set(keys))
     for start in range(0, len(distinct), AUDIT_PAGE_SIZE):
         yield AuditPage(cell_uuid=scope, keys=tuple(distinct[start : start + AUDIT_PAGE_SIZE]))
 
 
-def look(places: Places, page: AuditPage) -> list[Finding]:
+def find_inconsistent(places: Places, page: AuditPage) -> list[Finding]:
     """The letters, except those that an operator has skipped."""
     if page.cell_uuid:
-        found = places.ask(page.cell_uuid, dead_letters.get, "cell", page.keys) or ()
+        letters = places.read_cell(page.cell_uuid, dead_letters.get, "cell", page.keys) or ()
     else:
-        found = places.api.read(dead_letters.get, "api", page.keys)
-    cell = places.name(page.cell_uuid)
+        letters = places.api.read(dead_letters.get, "api", page.keys)
+    cell = places.name_of(page.cell_uuid)
     advice = "it is retried automatically; fix the cause that the reason names, or run 'superconductor dead-letter skip'"
     return [
         Finding(
             kind=DEAD,
-            key=each.key,
+            key=letter.key,
             scope=page.cell_uuid,
             cell=cell,
-            what=f"{each.step} cannot process {each.key} since {_iso(each.first_at)}: {each.reason}",
+            what=f"{letter.step} cannot process {letter.key} since {_iso_time(letter.first_at)}: {letter.reason}",
             advice=advice,
         )
-        for each in found
-        if not each.skipped
+        for letter in letters
+        if not letter.skipped
     ]
 
 
-def repair(places: Places, findings: Sequence[Finding]) -> None:
+def repair_findings(places: Places, findings: Sequence[Finding]) -> None:
     """Nothing: the step itself retries."""
 
 
-def _iso(at: float) -> str:
-    return utc(at).strftime("%Y-%m-%dT%H:%M:%SZ")
+def _iso_time(at: float) -> str:
+    return to_utc(at).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -29,55 +29,55 @@ def end_lost(places: Places, uuids: Sequence[str]) -> None:
     """Queue them again, past their deadline, so that a super conductor ends them. Skips servers that may have a row in a cell."""
     somewhere = handed_over(places, uuids)
     if somewhere is not None:
-        places.api.write(repairs.queue_again, [uuid for uuid in uuids if uuid not in somewhere], places.api.now())
+        places.api.write(repairs.queue_again, [uuid for uuid in uuids if uuid not in somewhere], places.api.current_time())
 
 
 def handed_over(places: Places, uuids: Sequence[str]) -> set[str] | None:
     """Those of these bodies that a cell has a row of which was handed over to it; None if a cell does not answer."""
-    rows = [places.ask(cell_uuid, cell_rows.rows, uuids) for cell_uuid in places.cells]
-    if places.unknown or any(found is None for found in rows):
+    rows = [places.read_cell(cell_uuid, cell_rows.read_rows, uuids) for cell_uuid in places.cells]
+    if places.unknown or any(read_rows is None for read_rows in rows):
         return None
-    return {uuid for found in rows if found for uuid, row in found.rows.items() if row.state is not State.STAGED}
+    return {uuid for read_rows in rows if read_rows for uuid, row in read_rows.rows.items() if row.state is not State.STAGED}
 
 
 def delete(places: Places, uuids: Sequence[str]) -> None:
     """Delete bodies whose rows are tombstones, which are final, with the servers that they are."""
     for uuid in uuids:
-        places.ledger.write(operation_repair.delete_ended, uuid, places.api.now())
-    _confirm(places, uuids)
+        places.ledger.write(operation_repair.delete_ended, uuid, places.api.current_time())
+    _confirm_ended(places, uuids)
 
 
 def shelve_servers(places: Places, cell_uuid: str, uuids: Sequence[str]) -> None:
     """Shelve the servers again that are these bodies, whose rows in the cell are tombstones, and whose snapshots were seen."""
     cells = {uuid: cell for uuid, cell in places.cells.items() if uuid not in places.unknown}
-    places.on(cell_uuid, lambda cell: shelved.shelve_servers(places.ledger, cell, uuids, cells))
+    places.call_cell(cell_uuid, lambda cell: shelved.shelve_servers(places.ledger, cell, uuids, cells))
 
 
 def carry_deletes(places: Places, cell_uuid: str, uuids: Sequence[str]) -> None:
     """Send deletes to the cell as the deletes' sweep does. The cell's own sweep sends the orders to hosts."""
-    rows = places.change(cell_uuid, instances.delete, uuids, places.now(cell_uuid))
+    rows = places.write_cell(cell_uuid, instances.delete, uuids, places.cell_time(cell_uuid))
     if rows:
         gone = [uuid for uuid, row in rows.items() if row.state is State.DELETED]
-        _confirm(places, gone)
+        _confirm_ended(places, gone)
         places.catch_up(cell_uuid)
 
 
 def confirm_deletes(places: Places, cell_uuid: str, uuids: Sequence[str]) -> None:
     """Record as gone those whose rows are tombstones: both the delete and the tombstone are final."""
-    found = places.ask(cell_uuid, cell_rows.rows, uuids)
-    if found is not None:
-        _confirm(places, [uuid for uuid, row in found.rows.items() if row.state is State.DELETED])
+    rows = places.read_cell(cell_uuid, cell_rows.read_rows, uuids)
+    if rows is not None:
+        _confirm_ended(places, [uuid for uuid, row in rows.rows.items() if row.state is State.DELETED])
 
 
-def _confirm(places: Places, uuids: Sequence[str]) -> None:
+def _confirm_ended(places: Places, uuids: Sequence[str]) -> None:
     if uuids:
-        places.api.write(mappings.ended, uuids, places.api.now())
+        places.api.write(mappings.confirm_deletes, uuids, places.api.current_time())
         places.ledger.write(claim_repair.release_orphans, uuids)
 
 
-def retell(places: Places, cell_uuid: str, findings: Sequence[Finding]) -> None:
+def retell_rows(places: Places, cell_uuid: str, findings: Sequence[Finding]) -> None:
     """Write the rows to the cell's feed again and apply it: this updates summaries and claims, as any event does."""
-    places.change(cell_uuid, row_repair.retell, _read(findings), places.now(cell_uuid))
+    places.write_cell(cell_uuid, row_repair.retell_rows, _read(findings), places.cell_time(cell_uuid))
     places.catch_up(cell_uuid)
 
 
@@ -86,11 +86,13 @@ def ask_again(places: Places, cell_uuid: str, findings: Sequence[Finding]) -> No
     seen = {finding.key: int(finding.facts[1] or 0) for finding in findings}
     connecting = interface_tasks(places.api, list(seen))
     lost = [TaskFor(instance_uuid=f.key, task=connecting.get(f.key) or _power_of(f)) for f in findings]
-    asked = places.change(cell_uuid, tasks.ask, lost, places.now(cell_uuid)) or {}
-    told = {
-        uuid: Read(version=outcome.row.version, seen=seen[uuid]) for uuid, outcome in asked.items() if isinstance(outcome, Change)
+    tasks_asked = places.write_cell(cell_uuid, tasks.ask_tasks, lost, places.cell_time(cell_uuid)) or {}
+    tasks_told = {
+        uuid: Read(version=outcome.row.version, seen=seen[uuid])
+        for uuid, outcome in tasks_asked.items()
+        if isinstance(outcome, Change)
     }
-    places.change(cell_uuid, row_repair.retell, told, places.now(cell_uuid))
+    places.write_cell(cell_uuid, row_repair.retell_rows, tasks_told, places.cell_time(cell_uuid))
     places.catch_up(cell_uuid)
 
 
@@ -104,9 +106,9 @@ def _read(findings: Sequence[Finding]) -> dict[str, Read]:
 
 def replace_rows(places: Places, cell_uuid: str, findings: Sequence[Finding]) -> None:
     """Replace lost rows by rows in ERROR, so that users see the state of their servers and can delete them."""
-    now = places.now(cell_uuid)
+    now = places.cell_time(cell_uuid)
     servers = {server.body_uuid: server for server in places.api.read(mappings.of_bodies, [finding.key for finding in findings])}
-    specs = places.api.read(mappings.specs, [server.batch_id for server in servers.values()])
+    specs = places.api.read(mappings.specs_by_batch, [server.batch_id for server in servers.values()])
     for finding in findings:
         server = servers.get(finding.key)
         if server is None or server.batch_id not in specs:
@@ -125,24 +127,24 @@ def replace_rows(places: Places, cell_uuid: str, findings: Sequence[Finding]) ->
             turn=server.turn,
         )
         new = staging.NewInstance(instance=row, name=server.name, launch_index=server.launch_index, created_at=server.created_at)
-        places.change(cell_uuid, row_repair.replace_lost, spec, new, int(seen or 0), now)
+        places.write_cell(cell_uuid, row_repair.replace_lost, spec, new, int(seen or 0), now)
     places.catch_up(cell_uuid)
 
 
-def claim(places: Places, cell_uuid: str, findings: Sequence[Finding]) -> None:
+def claim_resources(places: Places, cell_uuid: str, findings: Sequence[Finding]) -> None:
     """Claim the requested resources for live instances, on the hosts in their rows.
 
     The row is read before the mapping, and the mapping is locked: an end applied meanwhile prevents the claim.
     """
     uuids = [finding.key for finding in findings]
-    found = places.ask(cell_uuid, strays.strays, uuids)
-    if found is None:
+    stray_rows = places.read_cell(cell_uuid, strays.list_strays, uuids)
+    if stray_rows is None:
         return
-    specs_lost = {stray.row.batch_id or stray.row.uuid: stray.spec for stray in found if stray.spec is not None}
-    places.api.write(repair.put_back_specs, specs_lost, places.api.now())
-    _, records = places.api.read(audit_servers.records, uuids)
-    specs = places.api.read(mappings.specs, [record.batch_id for record in records.values()])
-    for row in (stray.row for stray in found):
+    specs_lost = {stray.row.batch_id or stray.row.uuid: stray.spec for stray in stray_rows if stray.spec is not None}
+    places.api.write(repair.put_back_specs, specs_lost, places.api.current_time())
+    _, records = places.api.read(audit_servers.read_records, uuids)
+    specs = places.api.read(mappings.specs_by_batch, [record.batch_id for record in records.values()])
+    for row in (stray.row for stray in stray_rows):
         record = records.get(row.uuid)
         if record is None or record.batch_id not in specs or row.host is None or row.node is None:
             continue
@@ -151,9 +153,9 @@ def claim(places: Places, cell_uuid: str, findings: Sequence[Finding]) -> None:
             instance_uuid=row.uuid,
             seen=record.seen,
             fence=row.fence,
-            takes=spec.takes,
+            takes=spec.taken_amounts,
             selection=Selection(host=row.host, node=row.node, cell_uuid=cell_uuid, fence=row.fence),
             group=spec.group,
             fault_domain=spec.fault_domain,
         )
-        places.ledger.write(claim_repair.restore, lost)
+        places.ledger.write(claim_repair.restore_claim, lost)

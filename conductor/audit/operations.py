@@ -19,7 +19,7 @@ from db.audit.servers import Record
 from objects import errors
 from objects.operation import OperationState
 from objects.task import Power
-from objects.utc import utc
+from objects.utc import to_utc
 from objects.verdict import Fate
 
 UNSAVED = "shelved server without its snapshot"
@@ -38,44 +38,46 @@ WAITING = (OperationState.VERIFY, OperationState.SHELVED)
 LOST = "The record of its new body was lost."
 
 
-def pages(places: Places) -> Iterator[AuditPage]:
+def list_pages(places: Places) -> Iterator[AuditPage]:
     return pages_of(lambda after: places.api.read(operations.bodies_after, after, AUDIT_PAGE_SIZE))
 
 
-def look(places: Places, page: AuditPage) -> list[Finding]:
-    roles = places.api.read(operations.roles, page.keys)
-    found = [finding for each in roles for finding in _judge(places, each)]
-    found += _judge_snapshots(places, [each.body for each in roles if each.body.server.is_shelved and not each.body.server.deleted])
+def find_inconsistent(places: Places, page: AuditPage) -> list[Finding]:
+    roles = places.api.read(operations.list_roles, page.keys)
+    findings = [finding for role in roles for finding in _judge_body(places, role)]
+    findings += _judge_snapshots(
+        places, [role.body for role in roles if role.body.server.is_shelved and not role.body.server.deleted]
+    )
     # of each operation once: beside the home row
-    open_ones = [each.operation for each in roles if each.operation is not None and each.home == each.body]
+    open_ones = [role.operation for role in roles if role.operation is not None and role.home == role.body]
     bodies = places.api.read(operations.with_bodies, open_ones)
-    _, records = places.api.read(servers.records, [each.operation.twin_uuid or "" for each in bodies])
-    for each in bodies:
-        found += _judge_operation(places, each, records.get(each.operation.twin_uuid or ""))
-    return found
+    _, records = places.api.read(servers.read_records, [role.operation.twin_uuid or "" for role in bodies])
+    for role in bodies:
+        findings += _judge_operation(places, role, records.get(role.operation.twin_uuid or ""))
+    return findings
 
 
-def _judge(places: Places, each: BodyRole) -> Iterator[Finding]:
-    body, shown, server = each.body, each.shown, each.body.server
+def _judge_body(places: Places, role: BodyRole) -> Iterator[Finding]:
+    body, shown, server = role.body, role.shown, role.body.server
     if server.deleted:
         return
-    make = partial(Finding, key=body.uuid, cell=places.name(server.cell_uuid))
-    what = body.uuid if body.uuid == each.server else f"{body.uuid}, a body of {each.server}"
+    make = partial(Finding, key=body.uuid, cell=places.name_of(server.cell_uuid))
+    description = body.uuid if body.uuid == role.uuid_of_server else f"{body.uuid}, a body of {role.uuid_of_server}"
     if shown is None or shown.server.deleted:
         advice = "'superconductor db restored --api' points it to the body that runs, if it has one"
-        yield make(kind=POINTER, what=f"{each.server}, whose body {body.uuid} is on record", advice=advice)
-    elif not each.is_needed:
+        yield make(kind=POINTER, what=f"{role.uuid_of_server}, whose body {body.uuid} is on record", advice=advice)
+    elif not role.is_needed:
         if body.server.power is Power.INCOMING:
             advice = "left as it is: its server may have been migrated to it live; look which of the two guests runs"
-            yield make(kind=SPARE, what=what, advice=advice)
-        elif each.is_superseded:
-            yield make(kind=SPARE, what=what, repair="deleted, with its guest", ends_guest=True)
+            yield make(kind=SPARE, what=description, advice=advice)
+        elif role.is_superseded:
+            yield make(kind=SPARE, what=description, repair="deleted, with its guest", ends_guest=True)
         else:
-            yield make(kind=SPARE, what=what, advice=f"left as it is: its server is {shown.uuid}, which is not ACTIVE")
-    elif body.hidden is each.is_shown:
-        yield make(kind=HIDDEN, what=what, repair="shown" if each.is_shown else "hidden", safe=True)
-    elif operation_repair.is_stuck(each):
-        yield make(kind=HELD, what=what, repair="started, once its other bodies have ended")
+            yield make(kind=SPARE, what=description, advice=f"left as it is: its server is {shown.uuid}, which is not ACTIVE")
+    elif body.hidden is role.is_shown:
+        yield make(kind=HIDDEN, what=description, repair="shown" if role.is_shown else "hidden", safe=True)
+    elif operation_repair.is_stuck(role):
+        yield make(kind=HELD, what=description, repair="started, once its other bodies have ended")
 
 
 def _judge_snapshots(places: Places, shelved: Sequence[Body]) -> Iterator[Finding]:
@@ -86,7 +88,7 @@ def _judge_snapshots(places: Places, shelved: Sequence[Body]) -> Iterator[Findin
     for body in shelved:
         snapshot = snapshots.get(body.uuid)
         try:
-            if snapshot is not None and places.images.exists(snapshot):
+            if snapshot is not None and places.images.has_snapshot(snapshot):
                 continue
         except errors.ServiceUnavailable as error:
             places.unknown["images"] = str(error)
@@ -97,30 +99,30 @@ def _judge_snapshots(places: Places, shelved: Sequence[Body]) -> Iterator[Findin
         )
 
 
-def _judge_operation(places: Places, each: OpenOperation, twin: Record | None) -> Iterator[Finding]:
-    operation = each.operation
+def _judge_operation(places: Places, opened: OpenOperation, twin: Record | None) -> Iterator[Finding]:
+    operation = opened.operation
     make = partial(Finding, key=operation.server_uuid)
-    what = f"{operation.uuid}, the {operation.kind} of {operation.server_uuid} in state {operation.state}"
+    description = f"{operation.uuid}, the {operation.kind} of {operation.server_uuid} in state {operation.state}"
     if operation.frozen is not None:
-        yield from _judge_frozen(places, each, partial(make, kind=FROZEN, what=what))
+        yield from _judge_frozen(places, opened, partial(make, kind=FROZEN, what=description))
         return
     if operation.state in PLACING and _is_lost(places, operation.twin_uuid, twin):
-        yield make(kind=TWINLESS, what=what, repair="given up", safe=True, facts=(operation.uuid,))
-    elif operation.state not in WAITING and operation.deadline < places.late:
-        due = utc(operation.deadline).strftime("%Y-%m-%dT%H:%M:%SZ")
+        yield make(kind=TWINLESS, what=description, repair="given up", safe=True, facts=(operation.uuid,))
+    elif operation.state not in WAITING and operation.deadline < places.overdue_before:
+        due = to_utc(operation.deadline).strftime("%Y-%m-%dT%H:%M:%SZ")
         advice = "make sure that a super conductor and its cells run; see their logs and 'superconductor dead-letter list'"
-        yield make(kind=LATE, what=f"{what}, should have ended at {due}", advice=advice)
+        yield make(kind=LATE, what=f"{description}, should have ended at {due}", advice=advice)
 
 
-def _judge_frozen(places: Places, each: OpenOperation, make: partial[Finding]) -> Iterator[Finding]:
-    for _, verdict in _thaw(places).verdicts([each]):
+def _judge_frozen(places: Places, opened: OpenOperation, make: partial[Finding]) -> Iterator[Finding]:
+    for _, verdict in _new_thaw(places).list_verdicts([opened]):
         if verdict.fate is Fate.UNDECIDED:
             yield make(advice=verdict.reason)
         else:
-            yield make(repair="compared, and continued or ended", safe=True, facts=(each.operation.uuid,))
+            yield make(repair="compared, and continued or ended", safe=True, facts=(opened.operation.uuid,))
 
 
-def _thaw(places: Places) -> Thaw:
+def _new_thaw(places: Places) -> Thaw:
     return Thaw(places.ledger, places.registry, places.images)
 
 
@@ -133,12 +135,12 @@ def _is_lost(places: Places, uuid: str | None, twin: Record | None) -> bool:
     return mend.handed_over(places, [uuid or ""]) == set()
 
 
-def repair(places: Places, findings: Sequence[Finding]) -> None:
-    now = places.api.now()
+def repair_findings(places: Places, findings: Sequence[Finding]) -> None:
+    now = places.api.current_time()
     if twinless := of_kind(findings, TWINLESS):
         places.ledger.write(steps.give_up, {str(finding.facts[0]): LOST for finding in twinless}, now)
     if frozen := [str(finding.facts[0]) for finding in of_kind(findings, FROZEN) if finding.repair]:
-        _thaw(places).compare(places.api.read(api_operations.with_bodies, frozen))
+        _new_thaw(places).compare_page(places.api.read(api_operations.with_bodies, frozen))
     if turned := of_kind(findings, HIDDEN):
         places.api.write(operation_repair.follow_pointers, [finding.key for finding in turned])
     if spare := of_kind(findings, SPARE):

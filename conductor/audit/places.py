@@ -51,56 +51,58 @@ class Places:
         self.cells: dict[str, Cell] = {}
         self._names: dict[str, str] = {}
 
-    def begin(self) -> None:
+    def begin_check(self) -> None:
         """Start a new check of everything: read the list of cells, and ask all of them again."""
-        self.registry.refresh()
-        cells = list(self.registry.cells())
+        self.registry.refresh_cells()
+        cells = list(self.registry.list_cells())
         with contextlib.suppress(errors.NotFound):  # its servers are then found in a missing cell
             cells.append(self.registry.cell0)
         self.cells = {cell.uuid: cell for cell in cells}
-        self.unknown = self.registry.broken()
+        self.unknown = self.registry.reasons_by_uuid()
         self._names = {cell.uuid: cell.name for cell in cells}
 
     @property
-    def late(self) -> float:
+    def overdue_before(self) -> float:
         """Work due before this moment is overdue; by the API database's clock, in seconds since the epoch."""
-        return self.api.now() - self.overdue
+        return self.api.current_time() - self.overdue
 
     def late_in(self, cell_uuid: str) -> float:
         """The same by the clock of a cell's database."""
-        return self.now(cell_uuid) - self.overdue
+        return self.cell_time(cell_uuid) - self.overdue
 
-    def now(self, cell_uuid: str) -> float:
+    def cell_time(self, cell_uuid: str) -> float:
         """The time of a cell's database, in seconds since the epoch."""
-        now = self.on(cell_uuid, lambda cell: cell.now())
-        return self.api.now() if now is None else now  # a silent cell is not checked
+        now = self.call_cell(cell_uuid, lambda cell: cell.current_time())
+        return self.api.current_time() if now is None else now  # a silent cell is not checked
 
     @property
-    def builders(self) -> list[Cell]:
+    def building_cells(self) -> list[Cell]:
         """The cells that have hosts."""
-        return [cell for cell in self.cells.values() if not cell.mapping.is_cell0]
+        return [cell for cell in self.cells.values() if not cell.current_mapping.is_cell0]
 
-    def name(self, cell_uuid: str | None) -> str:
+    def name_of(self, cell_uuid: str | None) -> str:
         return self._names.get(cell_uuid or "", cell_uuid or "")
 
-    def exists(self, cell_uuid: str) -> bool:
+    def is_known(self, cell_uuid: str) -> bool:
         return cell_uuid in self.cells or cell_uuid in self.unknown
 
-    def ask(self, cell_uuid: str, fn: Callable[Concatenate[CellTransaction, P], T], *args: P.args, **kwargs: P.kwargs) -> T | None:
-        """Run ``fn(tx, ...)`` as a read in the cell's database; None if there is no such cell or it does not answer."""
-        return self.on(cell_uuid, lambda cell: cell.read(fn, *args, **kwargs))
-
-    def change(
+    def read_cell(
         self, cell_uuid: str, fn: Callable[Concatenate[CellTransaction, P], T], *args: P.args, **kwargs: P.kwargs
     ) -> T | None:
-        """Run ``fn(tx, ...)`` as a write in the cell's database; None as in ``ask``."""
-        return self.on(cell_uuid, lambda cell: cell.write(fn, *args, **kwargs))
+        """Run ``fn(tx, ...)`` as a read in the cell's database; None if there is no such cell or it does not answer."""
+        return self.call_cell(cell_uuid, lambda cell: cell.read(fn, *args, **kwargs))
+
+    def write_cell(
+        self, cell_uuid: str, fn: Callable[Concatenate[CellTransaction, P], T], *args: P.args, **kwargs: P.kwargs
+    ) -> T | None:
+        """Run ``fn(tx, ...)`` as a write in the cell's database; None as in ``read_cell``."""
+        return self.call_cell(cell_uuid, lambda cell: cell.write(fn, *args, **kwargs))
 
     def catch_up(self, cell_uuid: str) -> None:
         """Apply the cell's feed to its end, and its nodes' capacities, as a super conductor does when it starts."""
-        self.on(cell_uuid, self._apply)
+        self.call_cell(cell_uuid, self._apply_feed)
 
-    def on(self, cell_uuid: str, call: Callable[[Cell], T]) -> T | None:
+    def call_cell(self, cell_uuid: str, call: Callable[[Cell], T]) -> T | None:
         """Call ``call`` with the cell; None if there is no such cell or it does not answer."""
         cell = self.cells.get(cell_uuid)
         if cell is None or cell_uuid in self.unknown:
@@ -111,11 +113,11 @@ class Places:
             self.unknown[cell_uuid] = str(error)
             return None
 
-    def _apply(self, cell: Cell) -> None:
+    def _apply_feed(self, cell: Cell) -> None:
         applier = Applier(self.ledger, cell)
         try:
             applier.map_hosts(self.registry.hosts_of(cell.uuid))
-            while applier.apply():
+            while applier.apply_page():
                 pass
         except errors.Conflict:
             """Another applier is applying it now."""

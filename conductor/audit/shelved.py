@@ -24,11 +24,11 @@ def snapshot_of(places: Places, cell_uuid: str, row: InstanceRow) -> FoundSnapsh
     """None: the body was not shelved, or nothing is known of its snapshot."""
     if row.state is not State.DELETED or row.power != Power.HELD or places.images is None:
         return None
-    snapshot = (places.ask(cell_uuid, cell_rows.snapshots_of, [row.uuid]) or {}).get(row.uuid)
+    snapshot = (places.read_cell(cell_uuid, cell_rows.snapshots_of, [row.uuid]) or {}).get(row.uuid)
     if snapshot is None:
         return None
     try:
-        return FoundSnapshot(snapshot=snapshot, is_saved=places.images.exists(snapshot.image_id))
+        return FoundSnapshot(snapshot=snapshot, is_saved=places.images.has_snapshot(snapshot.image_id))
     except errors.ServiceUnavailable as error:
         places.unknown["images"] = str(error)
         return None

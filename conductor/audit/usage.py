@@ -13,29 +13,32 @@ from db.audit import claims
 MISCOUNTED = "usage unlike the claims"
 
 
-def pages(places: Places) -> Iterator[AuditPage]:
+def list_pages(places: Places) -> Iterator[AuditPage]:
     return pages_of(lambda after: places.api.read(claims.inventories_after, after, AUDIT_PAGE_SIZE))
 
 
-def look(places: Places, page: AuditPage) -> list[Finding]:
+def find_inconsistent(places: Places, page: AuditPage) -> list[Finding]:
     return [
         Finding(
             kind=MISCOUNTED,
-            key=str(found.id),
-            what=f"{_named(found.counted)} counted on {found.host}, {_named(found.claimed)} claimed",
-            cell=places.name(found.cell_uuid),
+            key=str(inventory_sum.id),
+            what=(
+                f"{_amounts_text(inventory_sum.counted)} counted on {inventory_sum.host}, "
+                f"{_amounts_text(inventory_sum.claimed)} claimed"
+            ),
+            cell=places.name_of(inventory_sum.cell_uuid),
             repair="counted again",
             safe=True,
         )
-        for found in places.api.read(claims.sums, [int(key) for key in page.keys])
-        if found.counted != found.claimed
+        for inventory_sum in places.api.read(claims.sum_claims, [int(key) for key in page.keys])
+        if inventory_sum.counted != inventory_sum.claimed
     ]
 
 
-def _named(amounts: UsageChange) -> str:
+def _amounts_text(amounts: UsageChange) -> str:
     custom = "".join(f", {amount} {name}" for name, amount in amounts.resources)
     return f"{amounts.vcpus} vcpus, {amounts.memory_mb} MiB, {amounts.disk_gb} GiB{custom} by {amounts.instances} instances"
 
 
-def repair(places: Places, findings: Sequence[Finding]) -> None:
-    places.ledger.write(claim_repair.recount, [int(finding.key) for finding in findings])
+def repair_findings(places: Places, findings: Sequence[Finding]) -> None:
+    places.ledger.write(claim_repair.recount_usage, [int(finding.key) for finding in findings])

@@ -8,14 +8,14 @@ from typing import Any
 import sqlalchemy as sa
 
 from db.cell import feed
-from db.cell.compute_nodes import readable
+from db.cell.compute_nodes import decode_node
 from db.cell.instance_rows import state_of
 from db.cell.instances import BUILDS, OVERDUE
 from db.cell.tables import build_secrets, builds, compute_nodes, instances, services, snapshots
 from db.secrets import UNFINISHED
 from db.sql import clock, dialect
 from db.sql.connection import CellTransaction
-from db.sql.readable import readable as sql_readable
+from db.sql.readable import convert_readable as sql_readable
 from db.sql.readable import sound_rows
 from objects import lifecycle, stored
 from objects.base import Object
@@ -54,30 +54,32 @@ def rows_after(tx: CellTransaction, after: str, limit: int) -> list[str]:
     return [row.uuid for row in sound_rows(tx.execute(query), instances)]
 
 
-_ROWS = sa.select(*(instances.c[name] for name in InstanceRow.__struct_fields__)).where(instances.c.uuid.in_(dialect.uuids()))
+_ROWS = sa.select(*(instances.c[name] for name in InstanceRow.__struct_fields__)).where(
+    instances.c.uuid.in_(dialect.uuids_parameter())
+)
 
 
-def rows(tx: CellTransaction, uuids: Iterable[str]) -> Rows:
-    found = sql_readable(_chunked(tx, _ROWS, uuids), _row, instances)
-    return Rows(rows={row.uuid: row for row in found}, head=feed.head(tx))
+def read_rows(tx: CellTransaction, uuids: Iterable[str]) -> Rows:
+    rows_read = sql_readable(_execute_in_pages(tx, _ROWS, uuids), _row_from_columns, instances)
+    return Rows(rows={row.uuid: row for row in rows_read}, head=feed.read_head(tx))
 
 
-def _row(row: sa.Row[Any]) -> InstanceRow:
+def _row_from_columns(row: sa.Row[Any]) -> InstanceRow:
     return InstanceRow(**{**row._mapping, "state": state_of(row.state)})
 
 
 _OF_SERVERS = sa.select(*_ROWS.selected_columns).where(
-    sa.or_(instances.c.uuid.in_(dialect.uuids()), instances.c.server_uuid.in_(dialect.uuids()))
+    sa.or_(instances.c.uuid.in_(dialect.uuids_parameter()), instances.c.server_uuid.in_(dialect.uuids_parameter()))
 )
 
 
-def bodies(tx: CellTransaction, servers: Iterable[str]) -> list[InstanceRow]:
+def bodies_of_servers(tx: CellTransaction, servers: Iterable[str]) -> list[InstanceRow]:
     """The rows of all bodies of these servers. It reads the whole table, as no index is kept for this."""
-    return sql_readable(_chunked(tx, _OF_SERVERS, servers), _row, instances)
+    return sql_readable(_execute_in_pages(tx, _OF_SERVERS, servers), _row_from_columns, instances)
 
 
 _PORTS = sa.select(builds.c.instance_uuid, builds.c.ports).where(
-    builds.c.instance_uuid.in_(dialect.uuids()), builds.c.ports.is_not(None)
+    builds.c.instance_uuid.in_(dialect.uuids_parameter()), builds.c.ports.is_not(None)
 )
 _WITH_PORTS = (
     sa.select(instances.c.uuid)
@@ -94,13 +96,15 @@ def with_ports_after(tx: CellTransaction, after: str, limit: int) -> list[str]:
 
 def with_ports(tx: CellTransaction, uuids: Iterable[str]) -> set[str]:
     """Those of these rows."""
-    return {row.uuid for row in _chunked(tx, _WITH_PORTS.where(instances.c.uuid.in_(dialect.uuids())), uuids)}
+    return {row.uuid for row in _execute_in_pages(tx, _WITH_PORTS.where(instances.c.uuid.in_(dialect.uuids_parameter())), uuids)}
 
 
-def ports(tx: CellTransaction, uuids: Iterable[str]) -> dict[str, tuple[Port, ...]]:
+def ports_by_row(tx: CellTransaction, uuids: Iterable[str]) -> dict[str, tuple[Port, ...]]:
     """The network interfaces of these rows, of those that have some. What cannot be decoded is left out."""
-    found = {row.instance_uuid: stored.load_or_none(row.ports, tuple[Port, ...]) for row in _chunked(tx, _PORTS, uuids)}
-    return {uuid: own for uuid, own in found.items() if own}
+    decoded_ports = {
+        row.instance_uuid: stored.load_or_none(row.ports, tuple[Port, ...]) for row in _execute_in_pages(tx, _PORTS, uuids)
+    }
+    return {uuid: ports_of_row for uuid, ports_of_row in decoded_ports.items() if ports_of_row}
 
 
 _SHELVED = (
@@ -119,24 +123,24 @@ _SHELVED = (
 
 def shelved_after(tx: CellTransaction, after: str, limit: int) -> dict[str, TombstoneSnapshot]:
     """The snapshots of bodies that ended when their servers were shelved, in order of the bodies' uuids."""
-    found = tx.execute(_SHELVED.where(snapshots.c.instance_uuid > after).limit(limit))
-    return {row.instance_uuid: _snapshot(row) for row in found}
+    snapshot_rows = tx.execute(_SHELVED.where(snapshots.c.instance_uuid > after).limit(limit))
+    return {row.instance_uuid: _snapshot_from_row(row) for row in snapshot_rows}
 
 
 def snapshots_of(tx: CellTransaction, uuids: Iterable[str]) -> dict[str, TombstoneSnapshot]:
     """The same of these bodies."""
-    query = _SHELVED.where(snapshots.c.instance_uuid.in_(dialect.uuids()))
-    return {row.instance_uuid: _snapshot(row) for row in _chunked(tx, query, uuids)}
+    query = _SHELVED.where(snapshots.c.instance_uuid.in_(dialect.uuids_parameter()))
+    return {row.instance_uuid: _snapshot_from_row(row) for row in _execute_in_pages(tx, query, uuids)}
 
 
-def _snapshot(row: sa.Row[Any]) -> TombstoneSnapshot:
+def _snapshot_from_row(row: sa.Row[Any]) -> TombstoneSnapshot:
     return TombstoneSnapshot(number=row.number, image_id=row.image_id, content=stored.load_or_none(row.task_stored, StoredContent))
 
 
-def _chunked(tx: CellTransaction, query: sa.Select[Any], keys: Iterable[str]) -> Iterator[sa.Row[Any]]:
-    wanted = sorted(key for key in set(keys) if isinstance(key, str))  # SQLite may have given others
-    for start in range(0, len(wanted), dialect.IN_LIST_SIZE):
-        yield from tx.execute(query, {"uuids": wanted[start : start + dialect.IN_LIST_SIZE]})
+def _execute_in_pages(tx: CellTransaction, query: sa.Select[Any], keys: Iterable[str]) -> Iterator[sa.Row[Any]]:
+    ordered_keys = sorted(key for key in set(keys) if isinstance(key, str))  # SQLite may have given others
+    for start in range(0, len(ordered_keys), dialect.IN_LIST_SIZE):
+        yield from tx.execute(query, {"uuids": ordered_keys[start : start + dialect.IN_LIST_SIZE]})
 
 
 _LATE = sa.select(instances.c.uuid).select_from(BUILDS).where(OVERDUE).order_by(instances.c.uuid)
@@ -147,10 +151,10 @@ def late_after(tx: CellTransaction, after: str, limit: int, before: float) -> li
     return list(tx.execute(_LATE.where(instances.c.uuid > after).limit(limit), {"now": before, "before": before}).scalars())
 
 
-def late(tx: CellTransaction, uuids: Iterable[str], before: float) -> set[str]:
+def list_late(tx: CellTransaction, uuids: Iterable[str], before: float) -> set[str]:
     """Those of these builds."""
-    query = _LATE.where(instances.c.uuid.in_(dialect.uuids())).params(now=before, before=before)
-    return {row.uuid for row in _chunked(tx, query, uuids)}
+    query = _LATE.where(instances.c.uuid.in_(dialect.uuids_parameter())).params(now=before, before=before)
+    return {row.uuid for row in _execute_in_pages(tx, query, uuids)}
 
 
 _S = build_secrets.c
@@ -165,7 +169,7 @@ def kept_secrets_after(tx: CellTransaction, after: str, limit: int, before: floa
 
 def kept_secrets(tx: CellTransaction, batches: Iterable[str]) -> list[str]:
     """Those of these batches of which nothing is unfinished here, and whose secrets are kept."""
-    return [row.batch_id for row in _chunked(tx, _KEPT.where(_S.batch_id.in_(dialect.uuids())), batches)]
+    return [row.batch_id for row in _execute_in_pages(tx, _KEPT.where(_S.batch_id.in_(dialect.uuids_parameter())), batches)]
 
 
 # -- hosts -----------------------------------------------------------------------------------------------------------------------
@@ -185,11 +189,11 @@ def nodes_after(tx: CellTransaction, after: str, limit: int) -> list[str]:
 
 
 _AGENTS = sa.select(services, (clock.Now() - services.c.last_seen).label("age")).where(
-    services.c.host.in_(dialect.uuids()), services.c.binary == sa.bindparam("binary")
+    services.c.host.in_(dialect.uuids_parameter()), services.c.binary == sa.bindparam("binary")
 )
 _NODES = (
     sa.select(compute_nodes.c.stats)
-    .where(compute_nodes.c.host.in_(dialect.uuids()))
+    .where(compute_nodes.c.host.in_(dialect.uuids_parameter()))
     .order_by(compute_nodes.c.host, compute_nodes.c.node)
 )
 _COUNTS = (
@@ -200,32 +204,32 @@ _COUNTS = (
         sa.func.count().label("rows"),
         sa.func.max(instances.c.updated_at).label("changed_at"),
     )
-    .where(instances.c.host.in_(dialect.uuids()))
+    .where(instances.c.host.in_(dialect.uuids_parameter()))
     .group_by(instances.c.host, instances.c.node, instances.c.state)
 )
 
 
-def agents(tx: CellTransaction, hosts: Iterable[str], binary: str) -> dict[str, AgentHeartbeat]:
+def agents_by_host(tx: CellTransaction, hosts: Iterable[str], binary: str) -> dict[str, AgentHeartbeat]:
     return {
         row.host: AgentHeartbeat(host=row.host, age=row.age, forced_down=bool(row.forced_down))
-        for row in _chunked(tx, _AGENTS.params(binary=binary), hosts)
+        for row in _execute_in_pages(tx, _AGENTS.params(binary=binary), hosts)
     }
 
 
-def nodes(tx: CellTransaction, hosts: Iterable[str]) -> list[ComputeNode]:
-    return [node for row in _chunked(tx, _NODES, hosts) if (node := readable(row.stats)) is not None]
+def list_nodes(tx: CellTransaction, hosts: Iterable[str]) -> list[ComputeNode]:
+    return [node for row in _execute_in_pages(tx, _NODES, hosts) if (node := decode_node(row.stats)) is not None]
 
 
-def population(tx: CellTransaction, hosts: Iterable[str]) -> dict[tuple[str, str], Population]:
+def population_by_node(tx: CellTransaction, hosts: Iterable[str]) -> dict[tuple[str, str], Population]:
     """The rows of these hosts' nodes, counted, by (host, node). A node that no row names is left out."""
-    found: dict[tuple[str, str], Population] = {}
-    for row in _chunked(tx, _COUNTS, hosts):
+    population_of: dict[tuple[str, str], Population] = {}
+    for row in _execute_in_pages(tx, _COUNTS, hosts):
         key = (row.host, row.node or "")
-        before = found.get(key, Population())
+        before = population_of.get(key, Population())
         moving = row.state in (State.STAGED, *lifecycle.LIVE, State.DELETING)
-        found[key] = Population(
+        population_of[key] = Population(
             active=before.active + (row.rows if row.state == State.ACTIVE else 0),
             moving=before.moving + (row.rows if moving else 0),
             changed_at=max(before.changed_at, row.changed_at),
         )
-    return found
+    return population_of

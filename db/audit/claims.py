@@ -11,7 +11,7 @@ import sqlalchemy as sa
 from db.api.claims import claims
 from db.api.claims.inventories import UsageChange, usage_of
 from db.api.rows.tables import allocations, inventories
-from db.audit.pages import chunked, keys_of
+from db.audit.pages import execute_in_pages, keys_of
 from db.sql import dialect
 from db.sql.connection import ApiTransaction
 from objects.base import Object
@@ -49,7 +49,7 @@ def inventories_after(tx: ApiTransaction, after: str, limit: int) -> list[str]:
 _CLAIMED = (
     sa.select(allocations.c.instance_uuid, allocations.c.vcpus, inventories.c.host, inventories.c.cell_uuid)
     .select_from(allocations.outerjoin(inventories, inventories.c.id == allocations.c.inventory_id))
-    .where(allocations.c.instance_uuid.in_(dialect.uuids()))
+    .where(allocations.c.instance_uuid.in_(dialect.uuids_parameter()))
     .order_by(allocations.c.instance_uuid)
 )
 _A = allocations.c
@@ -63,40 +63,40 @@ _SUMS = (
         sa.func.max(_A.resources).label("resources"),
     )
     .select_from(inventories.outerjoin(allocations, _A.inventory_id == inventories.c.id))
-    .where(inventories.c.id.in_(dialect.uuids()))
+    .where(inventories.c.id.in_(dialect.uuids_parameter()))
     .group_by(inventories.c.id, sa.case((_A.resources.is_not(None), _A.instance_uuid)))
     .order_by(inventories.c.id)
 )
 
 
-def orphans(tx: ApiTransaction, uuids: Sequence[str]) -> list[Orphan]:
-    """Claims of these instances that nothing stands on (``claims.orphans``)."""
+def list_orphans(tx: ApiTransaction, uuids: Sequence[str]) -> list[Orphan]:
+    """Claims of these instances that nothing stands on (``claims.list_orphans``)."""
     return [
         Orphan(uuid=row.instance_uuid, host=row.host or "", cell_uuid=row.cell_uuid or "", vcpus=row.vcpus)
-        for row in chunked(tx, _CLAIMED, claims.orphans(tx, uuids))
+        for row in execute_in_pages(tx, _CLAIMED, claims.list_orphans(tx, uuids))
     ]
 
 
-def sums(tx: ApiTransaction, ids: Iterable[int]) -> list[Sum]:
+def sum_claims(tx: ApiTransaction, ids: Iterable[int]) -> list[Sum]:
     """One statement for a page, so that what is counted and what is claimed are of one moment."""
     rows: dict[int, sa.Row[Any]] = {}
     claimed: defaultdict[int, UsageChange] = defaultdict(lambda: UsageChange(0, 0, 0, 0))
-    for row in chunked(tx, _SUMS, ids):
+    for row in execute_in_pages(tx, _SUMS, ids):
         rows[row.id] = row
-        claimed[row.id] = claimed[row.id].plus(_usage(row.sum_0, row.sum_1, row.sum_2, row.sum_3, row.resources))
+        claimed[row.id] = claimed[row.id].add_change(_whole_usage(row.sum_0, row.sum_1, row.sum_2, row.sum_3, row.resources))
     return [
         Sum(
             id=row.id,
             host=row.host,
             node=row.node,
             cell_uuid=row.cell_uuid,
-            counted=_usage(row.used_vcpus, row.used_memory_mb, row.used_disk_gb, row.instances, row.used_resources),
+            counted=_whole_usage(row.used_vcpus, row.used_memory_mb, row.used_disk_gb, row.instances, row.used_resources),
             claimed=claimed[row.id],
         )
         for row in rows.values()
     ]
 
 
-def _usage(vcpus: Any, memory_mb: Any, disk_gb: Any, instances: int, custom: str | None) -> UsageChange:
+def _whole_usage(vcpus: Any, memory_mb: Any, disk_gb: Any, instances: int, custom: str | None) -> UsageChange:
     """Servers give sums as decimal numbers."""
     return usage_of(int(vcpus), int(memory_mb), int(disk_gb), custom, instances)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import sqlalchemy as sa
 
 from db.api.rows.tables import allocations, group_slots, instance_mappings, inventories, server_groups
-from db.audit.pages import chunked, keys_of
+from db.audit.pages import execute_in_pages, keys_of
 from db.sql import dialect
 from db.sql.connection import ApiTransaction
 from objects.base import Object
@@ -34,36 +34,36 @@ _MEMBERS = (
             server_groups, server_groups.c.uuid == _A.group_uuid
         )
     )
-    .where(_A.instance_uuid.in_(dialect.uuids()))
+    .where(_A.instance_uuid.in_(dialect.uuids_parameter()))
 )
 _SLOTS = (
     sa.select(group_slots)
-    .where(group_slots.c.instance_uuid.in_(dialect.uuids()))
+    .where(group_slots.c.instance_uuid.in_(dialect.uuids_parameter()))
     .order_by(group_slots.c.instance_uuid, group_slots.c.group_uuid, group_slots.c.host)
 )
-_BUILT = sa.select(_M.instance_uuid).where(_M.instance_uuid.in_(dialect.uuids()), _M.state != "building")
-_CLAIMING = sa.select(_A.instance_uuid).where(_A.instance_uuid.in_(dialect.uuids()))
+_BUILT = sa.select(_M.instance_uuid).where(_M.instance_uuid.in_(dialect.uuids_parameter()), _M.state != "building")
+_CLAIMING = sa.select(_A.instance_uuid).where(_A.instance_uuid.in_(dialect.uuids_parameter()))
 
 
-def members(tx: ApiTransaction, uuids: Sequence[str]) -> dict[str, ClaimedMember]:
+def members_by_uuid(tx: ApiTransaction, uuids: Sequence[str]) -> dict[str, ClaimedMember]:
     return {
         row.instance_uuid: ClaimedMember(uuid=row.instance_uuid, group_uuid=row.group_uuid, host=row.host, cell_uuid=row.cell_uuid)
-        for row in chunked(tx, _MEMBERS, uuids)
+        for row in execute_in_pages(tx, _MEMBERS, uuids)
     }
 
 
-def slots(tx: ApiTransaction, uuids: Sequence[str]) -> list[Slot]:
+def list_slots(tx: ApiTransaction, uuids: Sequence[str]) -> list[Slot]:
     return [
         Slot(group_uuid=row.group_uuid, instance_uuid=row.instance_uuid, host=row.host, held=bool(row.held))
-        for row in chunked(tx, _SLOTS, uuids)
+        for row in execute_in_pages(tx, _SLOTS, uuids)
     ]
 
 
-def claiming(tx: ApiTransaction, uuids: Sequence[str]) -> set[str]:
+def list_claiming(tx: ApiTransaction, uuids: Sequence[str]) -> set[str]:
     """Those of these instances that have a claim."""
-    return {row.instance_uuid for row in chunked(tx, _CLAIMING, uuids)}
+    return {row.instance_uuid for row in execute_in_pages(tx, _CLAIMING, uuids)}
 
 
-def built(tx: ApiTransaction, uuids: Sequence[str]) -> set[str]:
+def list_built(tx: ApiTransaction, uuids: Sequence[str]) -> set[str]:
     """Those of these instances whose build is over, however it ended: that is final."""
-    return {row.instance_uuid for row in chunked(tx, _BUILT, uuids)}
+    return {row.instance_uuid for row in execute_in_pages(tx, _BUILT, uuids)}

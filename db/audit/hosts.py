@@ -8,7 +8,7 @@ import sqlalchemy as sa
 
 from db.api.claims import resources
 from db.api.rows.tables import host_mappings, inventories
-from db.audit.pages import chunked, keys_of
+from db.audit.pages import execute_in_pages, keys_of
 from db.sql import dialect
 from db.sql.connection import ApiTransaction
 from objects.cell import HostMapping
@@ -16,15 +16,15 @@ from objects.inventory import Inventory
 
 hosts_after = keys_of(host_mappings.c.host)
 
-_HOSTS = sa.select(host_mappings.c.host, host_mappings.c.cell_uuid).where(host_mappings.c.host.in_(dialect.uuids()))
-_OFFERED = sa.select(inventories).where(inventories.c.host.in_(dialect.uuids()))
+_HOSTS = sa.select(host_mappings.c.host, host_mappings.c.cell_uuid).where(host_mappings.c.host.in_(dialect.uuids_parameter()))
+_OFFERED = sa.select(inventories).where(inventories.c.host.in_(dialect.uuids_parameter()))
 
 
-def hosts(tx: ApiTransaction, names: Iterable[str]) -> dict[str, HostMapping]:
-    return {row.host: HostMapping(host=row.host, cell_uuid=row.cell_uuid) for row in chunked(tx, _HOSTS, names)}
+def mappings_by_host(tx: ApiTransaction, names: Iterable[str]) -> dict[str, HostMapping]:
+    return {row.host: HostMapping(host=row.host, cell_uuid=row.cell_uuid) for row in execute_in_pages(tx, _HOSTS, names)}
 
 
-def offered(tx: ApiTransaction, names: Iterable[str]) -> dict[tuple[str, str], Inventory]:
+def offers_by_node(tx: ApiTransaction, names: Iterable[str]) -> dict[tuple[str, str], Inventory]:
     """The inventories of these hosts as far as they say what is offered, by (host, node)."""
     return {
         (row.host, row.node): Inventory(
@@ -36,7 +36,7 @@ def offered(tx: ApiTransaction, names: Iterable[str]) -> dict[tuple[str, str], I
             cap_vcpus=row.cap_vcpus,
             cap_memory_mb=row.cap_memory_mb,
             cap_disk_gb=row.cap_disk_gb,
-            cap_resources=resources.load(row.cap_resources),
+            cap_resources=resources.load_amounts(row.cap_resources),
         )
-        for row in chunked(tx, _OFFERED, names)
+        for row in execute_in_pages(tx, _OFFERED, names)
     }

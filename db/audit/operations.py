@@ -28,7 +28,7 @@ class BodyRole(Object, frozen=True, kw_only=True):
     operation: Operation | None
 
     @property
-    def server(self) -> str:
+    def uuid_of_server(self) -> str:
         return self.body.server.uuid
 
     @property
@@ -74,14 +74,14 @@ def next_turn(tx: ApiTransaction, server: str, numbers: Collection[int]) -> int:
     return max([(row.turn or 0) + 1, *(turn_of(number) for number in known)])
 
 
-def roles(tx: ApiTransaction, uuids: Sequence[str]) -> list[BodyRole]:
+def list_roles(tx: ApiTransaction, uuids: Sequence[str]) -> list[BodyRole]:
     """How these bodies stand, by uuid."""
-    found = operations.bodies(tx, uuids)
-    homes = operations.bodies(tx, {body.server.uuid for body in found.values()})
-    shown = operations.bodies(tx, {_pointed_at(home) for home in homes.values()})
+    bodies_read = operations.bodies_by_uuid(tx, uuids)
+    homes = operations.bodies_by_uuid(tx, {body.server.uuid for body in bodies_read.values()})
+    shown = operations.bodies_by_uuid(tx, {_pointed_at(home) for home in homes.values()})
     still_open = operations.open_for(tx, homes)
     known: list[BodyRole] = []
-    for _, body in sorted(found.items()):
+    for _, body in sorted(bodies_read.items()):
         home = homes.get(body.server.uuid)
         pointed = shown.get(_pointed_at(home)) if home is not None else None
         known.append(BodyRole(body=body, home=home, shown=pointed, operation=still_open.get(body.server.uuid)))
@@ -92,6 +92,6 @@ def _pointed_at(home: Body) -> str:
     return home.body_uuid or home.uuid
 
 
-def with_bodies(tx: ApiTransaction, found: Sequence[Operation]) -> list[OpenOperation]:
+def with_bodies(tx: ApiTransaction, open_operations: Sequence[Operation]) -> list[OpenOperation]:
     """These operations, as far as they are open, with their bodies."""
-    return operations.with_bodies(tx, [operation.uuid for operation in found]) if found else []
+    return operations.with_bodies(tx, [operation.uuid for operation in open_operations]) if open_operations else []

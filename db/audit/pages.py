@@ -28,8 +28,8 @@ def keys_of(column: sa.Column[Any], *conditions: sa.ColumnElement[bool]) -> Keys
     return after_key
 
 
-def chunked(tx: ApiTransaction, query: sa.Select[Any], keys: Iterable[Any]) -> Iterator[sa.Row[Any]]:
-    """The rows of a query that has an IN list ``dialect.uuids()``, for as many keys as there are."""
-    wanted = sorted(set(keys))
-    for start in range(0, len(wanted), dialect.IN_LIST_SIZE):
-        yield from tx.execute(query, {"uuids": wanted[start : start + dialect.IN_LIST_SIZE]})
+def execute_in_pages(tx: ApiTransaction, query: sa.Select[Any], keys: Iterable[Any]) -> Iterator[sa.Row[Any]]:
+    """The rows of a query that has an IN list ``dialect.uuids_parameter()``, for as many keys as there are."""
+    ordered_keys = sorted(set(keys))
+    for start in range(0, len(ordered_keys), dialect.IN_LIST_SIZE):
+        yield from tx.execute(query, {"uuids": ordered_keys[start : start + dialect.IN_LIST_SIZE]})

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 import sqlalchemy as sa
 
 from db.api.rows.tables import build_requests, instance_mappings, request_secrets
-from db.audit.pages import chunked, keys_of
+from db.audit.pages import execute_in_pages, keys_of
 from db.sql import dialect
 from db.sql.connection import ApiTransaction
 from objects.base import Object
@@ -31,12 +31,12 @@ requests_after = keys_of(build_requests.c.instance_uuid)
 _REQUESTS = (
     sa.select(build_requests, instance_mappings.c.instance_uuid.label("mapping"))
     .select_from(build_requests.outerjoin(instance_mappings, instance_mappings.c.instance_uuid == build_requests.c.instance_uuid))
-    .where(build_requests.c.instance_uuid.in_(dialect.uuids()))
+    .where(build_requests.c.instance_uuid.in_(dialect.uuids_parameter()))
     .order_by(build_requests.c.instance_uuid)
 )
 
 
-def requests(tx: ApiTransaction, uuids: Iterable[str]) -> list[QueuedRequest]:
+def list_requests(tx: ApiTransaction, uuids: Iterable[str]) -> list[QueuedRequest]:
     return [
         QueuedRequest(
             uuid=r.instance_uuid,
@@ -48,7 +48,7 @@ def requests(tx: ApiTransaction, uuids: Iterable[str]) -> list[QueuedRequest]:
             created_at=r.created_at,
             mapped=r.mapping is not None,
         )
-        for r in chunked(tx, _REQUESTS, uuids)
+        for r in execute_in_pages(tx, _REQUESTS, uuids)
     ]
 
 
@@ -63,4 +63,4 @@ def kept_secrets_after(tx: ApiTransaction, after: str, limit: int, before: float
 
 def kept_secrets(tx: ApiTransaction, batches: Sequence[str]) -> list[str]:
     """Those of these batches of which nothing is queued, and whose secrets are kept."""
-    return [row.batch_id for row in chunked(tx, _KEPT.where(_S.batch_id.in_(dialect.uuids())), batches)]
+    return [row.batch_id for row in execute_in_pages(tx, _KEPT.where(_S.batch_id.in_(dialect.uuids_parameter())), batches)]

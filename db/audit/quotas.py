@@ -21,7 +21,7 @@ from db.api.servers import mappings
 from db.sql import dialect
 from db.sql.connection import ApiTransaction
 from db.sql.keyed import by_index
-from db.sql.readable import readable
+from db.sql.readable import convert_readable
 from objects.base import Object
 from objects.quota import RESOURCES, QuotaUsage
 
@@ -42,7 +42,7 @@ _LIVE = instance_mappings.c.deleted == sa.false()  # MariaDB finds no index for 
 _COUNT = sa.select(*TAKEN.values()).where(instance_mappings.c.project_id == sa.bindparam("project"), _LIVE)
 
 
-def _differences(servers: sa.Select[Any], charged: sa.Table, *owner: str) -> sa.Select[Any]:
+def _select_differences(servers: sa.Select[Any], charged: sa.Table, *owner: str) -> sa.Select[Any]:
     """One statement, as two would see two moments: what is counted and what is charged, one under the other, summed by owner.
 
     ``servers``: the mappings that count. ``charged``: the rows with the usage. ``owner``: the columns that both have of the owner.
@@ -65,21 +65,24 @@ def _differences(servers: sa.Select[Any], charged: sa.Table, *owner: str) -> sa.
 
 
 _IS_LIMITED = sa.and_(user_rows.c.project_id == instance_mappings.c.project_id, user_rows.c.user_id == instance_mappings.c.user_id)
-_OF_PROJECTS = _differences(sa.select(instance_mappings), quota_rows, "project_id")
-_OF_USERS = _differences(
+_OF_PROJECTS = _select_differences(sa.select(instance_mappings), quota_rows, "project_id")
+_OF_USERS = _select_differences(
     sa.select(instance_mappings).join_from(instance_mappings, user_rows, _IS_LIMITED), user_rows, "project_id", "user_id"
 )
 
 
-def differences(tx: ApiTransaction) -> list[Drift]:
+def list_differences(tx: ApiTransaction) -> list[Drift]:
     """Every project that is not charged for what it has, then every such user with limits of its own.
 
     Work that goes on meanwhile shows as no difference. Reads every mapping that is not deleted.
     """
-    return [*readable(tx.execute(_OF_PROJECTS), _drift, quota_rows), *readable(tx.execute(_OF_USERS), _drift, user_rows)]
+    return [
+        *convert_readable(tx.execute(_OF_PROJECTS), _drift_from_row, quota_rows),
+        *convert_readable(tx.execute(_OF_USERS), _drift_from_row, user_rows),
+    ]
 
 
-def _drift(row: sa.Row[Any]) -> Drift:
+def _drift_from_row(row: sa.Row[Any]) -> Drift:
     return Drift(
         project_id=row.project_id,
         user_id=row._mapping.get("user_id"),
@@ -88,30 +91,30 @@ def _drift(row: sa.Row[Any]) -> Drift:
     )
 
 
-def repair(tx: ApiTransaction, project_id: str) -> list[Drift]:
+def repair_charges(tx: ApiTransaction, project_id: str) -> list[Drift]:
     """Charge a project and its users for what they have; returns what was wrong. Harmless to repeat, and while work goes on.
 
     Servers accepted by a release before quotas are measured first, and from then on freed like all others.
     """
-    charged = quotas.lock(tx, project_id).used
-    _measure(tx, tx.execute(_UNMEASURED, {"project": project_id}).all())
-    return _correct(tx, project_id, charged)
+    charged = quotas.lock_project(tx, project_id).used
+    _measure_servers(tx, tx.execute(_UNMEASURED, {"project": project_id}).all())
+    return _correct_project(tx, project_id, charged)
 
 
-def _correct(tx: ApiTransaction, project_id: str, charged: QuotaUsage) -> list[Drift]:
+def _correct_project(tx: ApiTransaction, project_id: str, charged: QuotaUsage) -> list[Drift]:
     # In statements of their own after the lock was taken: the previous holder of the lock has committed by then.
     row = tx.execute(_COUNT, {"project": project_id}).one()
     counted = QuotaUsage(**{name: int(value) for name, value in zip(RESOURCES, row, strict=True)})
     drifts = []
     if counted != charged:
-        quotas.correct(tx, project_id, counted)
+        quotas.correct_usage(tx, project_id, counted)
         drifts.append(Drift(project_id=project_id, used=charged, counted=counted))
     users = user_quotas.of_project(tx, project_id)
     quotas.correct_users(tx, project_id, len(users))
     for user in users:
-        counted = user_quotas.count(tx, project_id, user.user_id)
+        counted = user_quotas.count_usage(tx, project_id, user.user_id)
         if counted != user.used:
-            user_quotas.correct(tx, msgspec.structs.replace(user, used=counted))
+            user_quotas.correct_usage(tx, msgspec.structs.replace(user, used=counted))
             drifts.append(Drift(project_id=project_id, user_id=user.user_id, used=user.used, counted=counted))
     return drifts
 
@@ -130,7 +133,7 @@ _SET_SIZE = by_index(
 )
 
 
-def unmeasured(tx: ApiTransaction) -> int:
+def count_unmeasured(tx: ApiTransaction) -> int:
     """How many servers a release before quotas has accepted, that are neither deleted nor charged for yet."""
     return int(tx.execute(sa.select(sa.func.count()).select_from(instance_mappings).where(*_IS_UNMEASURED)).scalar_one())
 
@@ -140,18 +143,20 @@ def charge_unmeasured(tx: ApiTransaction, most: int) -> int:
     project_id = tx.execute(sa.select(instance_mappings.c.project_id).where(*_IS_UNMEASURED).limit(1)).scalar()
     if project_id is None:
         return 0
-    charged = quotas.lock(tx, project_id).used
+    charged = quotas.lock_project(tx, project_id).used
     rows = tx.execute(_UNMEASURED.limit(most), {"project": project_id}).all()
-    _measure(tx, rows)
-    _correct(tx, project_id, charged)
+    _measure_servers(tx, rows)
+    _correct_project(tx, project_id, charged)
     return len(rows)
 
 
-def _measure(tx: ApiTransaction, rows: Sequence[sa.Row[Any, Any]]) -> None:
+def _measure_servers(tx: ApiTransaction, rows: Sequence[sa.Row[Any, Any]]) -> None:
     """Rows without sizes get those of their flavor. A delete that holds such a row asks for no quota row, so this makes no ring."""
     for start in range(0, len(rows), dialect.IN_LIST_SIZE):
-        some = rows[start : start + dialect.IN_LIST_SIZE]
-        specs = mappings.specs(tx, {row.batch_id for row in some})
-        sizes = {batch_id: QuotaUsage.of(spec.flavor) for batch_id, spec in specs.items()}
-        found = [{"uuid": row.instance_uuid} | msgspec.structs.asdict(sizes.get(row.batch_id, QuotaUsage())) for row in some]
-        tx.execute(_SET_SIZE, found)
+        page = rows[start : start + dialect.IN_LIST_SIZE]
+        specs = mappings.specs_by_batch(tx, {row.batch_id for row in page})
+        sizes = {batch_id: QuotaUsage.of_flavor(spec.flavor) for batch_id, spec in specs.items()}
+        sizes_of_rows = [
+            {"uuid": row.instance_uuid} | msgspec.structs.asdict(sizes.get(row.batch_id, QuotaUsage())) for row in page
+        ]
+        tx.execute(_SET_SIZE, sizes_of_rows)

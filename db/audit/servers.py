@@ -8,7 +8,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from db.api.rows.tables import allocations, build_requests, feed_cursors, instance_mappings, inventories
-from db.audit.pages import chunked, keys_of
+from db.audit.pages import execute_in_pages, keys_of
 from db.sql import dialect
 from db.sql.connection import ApiTransaction
 from objects.base import Object
@@ -44,7 +44,7 @@ class Record(Object, frozen=True, kw_only=True):
     task_state: str = TaskState.DONE
 
     @property
-    def server(self) -> str:
+    def uuid_of_server(self) -> str:
         """The server whose body this is."""
         return self.server_uuid or self.uuid
 
@@ -52,7 +52,7 @@ class Record(Object, frozen=True, kw_only=True):
 servers_after = keys_of(instance_mappings.c.instance_uuid)
 
 _M = instance_mappings.c
-_HOMES = sa.select(_M.instance_uuid, _M.cell_uuid).where(_M.instance_uuid.in_(dialect.uuids()))
+_HOMES = sa.select(_M.instance_uuid, _M.cell_uuid).where(_M.instance_uuid.in_(dialect.uuids_parameter()))
 _RECORDS = (
     sa.select(
         instance_mappings,
@@ -66,27 +66,27 @@ _RECORDS = (
         .outerjoin(allocations, allocations.c.instance_uuid == _M.instance_uuid)
         .outerjoin(inventories, inventories.c.id == allocations.c.inventory_id)
     )
-    .where(_M.instance_uuid.in_(dialect.uuids()))
+    .where(_M.instance_uuid.in_(dialect.uuids_parameter()))
 )
 
 
-def homes(tx: ApiTransaction, uuids: Iterable[str]) -> dict[str, str | None]:
+def cells_of_servers(tx: ApiTransaction, uuids: Iterable[str]) -> dict[str, str | None]:
     """The cells that these servers are mapped to."""
-    return {row.instance_uuid: row.cell_uuid for row in chunked(tx, _HOMES, uuids)}
+    return {row.instance_uuid: row.cell_uuid for row in execute_in_pages(tx, _HOMES, uuids)}
 
 
-def cursors(tx: ApiTransaction) -> dict[str, int]:
+def cursors_by_cell(tx: ApiTransaction) -> dict[str, int]:
     """How far each cell's feed has been applied."""
     return {row.cell_uuid: row.sequence for row in tx.execute(sa.select(feed_cursors))}
 
 
-def records(tx: ApiTransaction, uuids: Iterable[str]) -> tuple[dict[str, int], dict[str, Record]]:
+def read_records(tx: ApiTransaction, uuids: Iterable[str]) -> tuple[dict[str, int], dict[str, Record]]:
     """The feeds' cursors, and after them the servers: these are at least as new."""
-    read_so_far = cursors(tx)
-    return read_so_far, {row.instance_uuid: _record(row) for row in chunked(tx, _RECORDS, uuids)}
+    read_so_far = cursors_by_cell(tx)
+    return read_so_far, {row.instance_uuid: _record_from_row(row) for row in execute_in_pages(tx, _RECORDS, uuids)}
 
 
-def _record(row: sa.Row[Any]) -> Record:
+def _record_from_row(row: sa.Row[Any]) -> Record:
     return Record(
         uuid=row.instance_uuid,
         batch_id=row.batch_id,

@@ -29,7 +29,7 @@ class NodeUsed(Object, frozen=True, kw_only=True):
     memory_mb: int
 
 
-def claims(tx: ApiTransaction) -> list[ClaimedHost]:
+def list_claims(tx: ApiTransaction) -> list[ClaimedHost]:
     """Every claim with the host it is on."""
     query = sa.select(allocations.c.instance_uuid, allocations.c.vcpus, inventories.c.host).join(
         inventories, inventories.c.id == allocations.c.inventory_id
@@ -37,7 +37,7 @@ def claims(tx: ApiTransaction) -> list[ClaimedHost]:
     return [ClaimedHost(instance_uuid=row.instance_uuid, host=row.host, vcpus=row.vcpus) for row in tx.execute(query)]
 
 
-def usage(tx: ApiTransaction) -> list[NodeUsed]:
+def list_usage(tx: ApiTransaction) -> list[NodeUsed]:
     """Every inventory's own count."""
     query = sa.select(
         inventories.c.host,
@@ -48,16 +48,16 @@ def usage(tx: ApiTransaction) -> list[NodeUsed]:
     return [NodeUsed(**row) for row in tx.execute(query).mappings()]
 
 
-def slots(tx: ApiTransaction) -> list[Slot]:
+def list_slots(tx: ApiTransaction) -> list[Slot]:
     """Every slot of a member of a server group."""
     return [Slot(**row) for row in tx.execute(sa.select(group_slots)).mappings()]
 
 
-def rows(tx: CellTransaction) -> list[Instance]:
+def list_rows(tx: CellTransaction) -> list[Instance]:
     """Every instance row of a cell, with its latest fault."""
     return instances.read(tx, tx.execute(sa.select(instance_rows.c.uuid)).scalars())
 
 
-def hidden(tx: ApiTransaction) -> list[Server]:
+def list_hidden(tx: ApiTransaction) -> list[Server]:
     """Bodies of servers that lists do not show, deleted or not."""
     return [server_of(row) for row in tx.execute(sa.select(instance_mappings).where(instance_mappings.c.hidden == sa.true()))]

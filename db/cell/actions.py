@@ -14,7 +14,7 @@ _INSERT = sa.insert(instance_actions)
 _KINDS = frozenset(ActionKind)
 
 
-def begin(tx: CellTransaction, kind: ActionKind, uuids: Iterable[str], request_id: str | None, now: float) -> None:
+def begin_actions(tx: CellTransaction, kind: ActionKind, uuids: Iterable[str], request_id: str | None, now: float) -> None:
     """Record an action on each instance in one statement, in the transaction that brings it into the cell."""
     common = {"action": kind, "request_id": request_id, "started_at": now, "written_at": now}
     if rows := [common | {"instance_uuid": uuid} for uuid in uuids]:

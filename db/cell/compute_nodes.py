@@ -35,13 +35,13 @@ _OTHER_HOST = (
 )
 _NODES_OF = (
     sa.select(compute_nodes.c.host, compute_nodes.c.node, compute_nodes.c.stats, host_terms.WAITS.label("waits"))
-    .where(compute_nodes.c.host.in_(dialect.uuids("hosts")))
+    .where(compute_nodes.c.host.in_(dialect.uuids_parameter("hosts")))
     .order_by(compute_nodes.c.host, compute_nodes.c.node)
     .with_for_update()
 )
 
 
-def store(tx: CellTransaction, node: ComputeNode, now: float, limits: HostLimits | None = None) -> bool | None:
+def store_node(tx: CellTransaction, node: ComputeNode, now: float, limits: HostLimits | None = None) -> bool | None:
     """Store an agent's report and append a change to the feed. Return whether it changed; None: newer stats are stored already.
 
     With ``limits``, the node counts with the size and the ratios of its terms. Without, it counts as reported.
@@ -49,32 +49,32 @@ def store(tx: CellTransaction, node: ComputeNode, now: float, limits: HostLimits
     first has it, until it is removed.
     """
     key = node.host, node.node
-    known, waiting = _stored(tx, [node.host])
+    known, waiting = _lock_stored(tx, [node.host])
     if key not in known:
         _refuse_if_taken(tx, node)
     if limits is not None:
         compare_locks(tx, "host", [node.host])  # a report leaves the other nodes of its host as they are
-        limits.check(node, [other for each, other in known.items() if each != key])
+        limits.check_node(node, [other for key_of_other, other in known.items() if key_of_other != key])
     if not _is_newest(node, known):
         return None
     if limits is not None:
-        node = host_terms.counted(tx, node, known, limits, waits=key in waiting)
+        node = host_terms.counted_node(tx, node, known, limits, waits=key in waiting)
     return _write(tx, [node], known, now) == 1
 
 
-def accept(tx: CellTransaction, host: str, now: float) -> dict[str, Sizes]:
+def accept_sizes(tx: CellTransaction, host: str, now: float) -> dict[str, Sizes]:
     """The nodes of a host count with the sizes that it reported last, and may grow from there. The feed tells.
 
     Return the sizes by node. Raises NotFound if the host has no nodes.
     """
-    known, counted = _locked(tx, host), list[ComputeNode]()
+    known, counted = _lock_nodes(tx, host), list[ComputeNode]()
     for node in known.values():
         terms = host_terms.of_known(tx, node)
-        sizes = terms.waiting or Sizes.of(node)
+        sizes = terms.waiting or Sizes.of_node(node)
         host_terms.write(tx, node, msgspec.structs.replace(terms, accepted=sizes, waiting=None))
         counted.append(terms_of.with_sizes(node, sizes))
     _write(tx, counted, known, now)
-    return {node.node: Sizes.of(node) for node in counted}
+    return {node.node: Sizes.of_node(node) for node in counted}
 
 
 def set_ratios(tx: CellTransaction, host: str, ratios: Mapping[str, float | None], now: float) -> None:
@@ -82,18 +82,18 @@ def set_ratios(tx: CellTransaction, host: str, ratios: Mapping[str, float | None
 
     None: from its next report on, that of the conductors' configuration. Raises NotFound if the host has no nodes.
     """
-    known, counted = _locked(tx, host), list[ComputeNode]()
+    known, counted = _lock_nodes(tx, host), list[ComputeNode]()
     for node in known.values():
         terms = host_terms.of_known(tx, node)
         terms = msgspec.structs.replace(terms, ratios=msgspec.structs.replace(terms.ratios, **ratios))
         host_terms.write(tx, node, terms)
-        counted.append(terms_of.with_ratios(node, terms.ratios.over(Ratios.of(node))))
+        counted.append(terms_of.with_ratios(node, terms.ratios.over_configured(Ratios.of_node(node))))
     _write(tx, counted, known, now)
 
 
-def _locked(tx: CellTransaction, host: str) -> Nodes:
+def _lock_nodes(tx: CellTransaction, host: str) -> Nodes:
     """The nodes of a host, locked. Raises NotFound if it has none."""
-    known, _ = _stored(tx, [host])
+    known, _ = _lock_stored(tx, [host])
     if not known:
         raise errors.NotFound(f"Host '{host[:80]}' has reported no size that can be read: its agent does so when it runs")
     compare_locks(tx, "host", [host])
@@ -107,14 +107,16 @@ def store_all(tx: CellTransaction, nodes: Sequence[ComputeNode], now: float) -> 
     nodes changed.
     """
     latest = {(node.host, node.node): node for node in nodes}
-    known, _ = _stored(tx, sorted({node.host for node in nodes}))
+    known, _ = _lock_stored(tx, sorted({node.host for node in nodes}))
     return _write(tx, [node for _, node in sorted(latest.items()) if _is_newest(node, known)], known, now)
 
 
-def retell(tx: CellTransaction, host: str, now: float) -> None:
+def retell_nodes(tx: CellTransaction, host: str, now: float) -> None:
     """Append the nodes of a host to the feed, as if they had changed."""
     known = of_hosts(tx, [host])
-    feed.append(tx, [feed.NewEvent(kind=EventKind.HOST, key=host, version=0, payload=stored.dump(node)) for node in known], now)
+    feed.append_events(
+        tx, [feed.NewEvent(kind=EventKind.HOST, key=host, version=0, payload=stored.dump_value(node)) for node in known], now
+    )
 
 
 def _refuse_if_taken(tx: CellTransaction, node: ComputeNode) -> None:
@@ -128,30 +130,30 @@ def _refuse_if_taken(tx: CellTransaction, node: ComputeNode) -> None:
 
 def _is_newest(node: ComputeNode, known: Nodes) -> bool:
     before = known.get((node.host, node.node))
-    return before is None or stats.overtakes(node, before)
+    return before is None or stats.is_current(node, before)
 
 
 def _write(tx: CellTransaction, nodes: Sequence[ComputeNode], known: Nodes, now: float) -> int:
     """Write the nodes; return how many changed in more than the time of the report."""
     pairs = [(node, known.get((node.host, node.node))) for node in nodes]
-    rows = [_row(node, now) for node, before in pairs if node != before]
+    rows = [_node_row(node, now) for node, before in pairs if node != before]
     if rows:
         _STORE(tx, rows)
-    changed = [node for node, before in pairs if before is None or not stats.same(node, before)]
+    changed = [node for node, before in pairs if before is None or not stats.is_unchanged(node, before)]
     if changed:
-        events = [feed.NewEvent(kind=EventKind.HOST, key=node.host, version=0, payload=stored.dump(node)) for node in changed]
-        feed.append(tx, events, now)
+        events = [feed.NewEvent(kind=EventKind.HOST, key=node.host, version=0, payload=stored.dump_value(node)) for node in changed]
+        feed.append_events(tx, events, now)
     return len(changed)
 
 
-def _row(node: ComputeNode, now: float) -> dict[str, object]:
-    return {"host": node.host, "node": node.node, "stats": stored.dump(node), "updated_at": now}
+def _node_row(node: ComputeNode, now: float) -> dict[str, object]:
+    return {"host": node.host, "node": node.node, "stats": stored.dump_value(node), "updated_at": now}
 
 
 def list_all(tx: CellTransaction) -> list[ComputeNode]:
     """All nodes by host and node, without unreadable ones."""
     rows = tx.execute(sa.select(compute_nodes.c.stats).order_by(compute_nodes.c.host, compute_nodes.c.node)).scalars()
-    return [node for node in map(readable, rows) if node is not None]
+    return [node for node in map(decode_node, rows) if node is not None]
 
 
 _PAGE = (
@@ -171,29 +173,29 @@ BEFORE_FIRST_PAGE = ("", "")
 
 _OF_HOSTS = (
     sa.select(compute_nodes.c.stats)
-    .where(compute_nodes.c.host.in_(dialect.uuids("hosts")))
+    .where(compute_nodes.c.host.in_(dialect.uuids_parameter("hosts")))
     .order_by(compute_nodes.c.host, compute_nodes.c.node)
 )
 
 
 def of_hosts(tx: CellTransaction, hosts: Collection[str]) -> list[ComputeNode]:
     """The nodes of these hosts, by host and node in chunks of sorted hosts, without unreadable ones."""
-    ordered, found = sorted(hosts), list[ComputeNode]()
+    ordered, nodes_read = sorted(hosts), list[ComputeNode]()
     for start in range(0, len(ordered), dialect.IN_LIST_SIZE):
         texts = tx.execute(_OF_HOSTS, {"hosts": ordered[start : start + dialect.IN_LIST_SIZE]}).scalars()
-        found += [node for node in map(readable, texts) if node is not None]
-    return found
+        nodes_read += [node for node in map(decode_node, texts) if node is not None]
+    return nodes_read
 
 
-_KNOWN = sa.select(compute_nodes.c.host).distinct().where(compute_nodes.c.host.in_(dialect.uuids("hosts")))
+_KNOWN = sa.select(compute_nodes.c.host).distinct().where(compute_nodes.c.host.in_(dialect.uuids_parameter("hosts")))
 
 
-def known(tx: CellTransaction, hosts: Collection[str]) -> set[str]:
+def list_known(tx: CellTransaction, hosts: Collection[str]) -> set[str]:
     """The hosts among these that have nodes, readable or not."""
-    ordered, found = sorted(hosts), set[str]()
+    ordered, known_hosts = sorted(hosts), set[str]()
     for start in range(0, len(ordered), dialect.IN_LIST_SIZE):
-        found.update(tx.execute(_KNOWN, {"hosts": ordered[start : start + dialect.IN_LIST_SIZE]}).scalars())
-    return found
+        known_hosts.update(tx.execute(_KNOWN, {"hosts": ordered[start : start + dialect.IN_LIST_SIZE]}).scalars())
+    return known_hosts
 
 
 class NodePage(NamedTuple):
@@ -206,15 +208,15 @@ class NodePage(NamedTuple):
 def list_after(tx: CellTransaction, after: tuple[str, str], most: int) -> NodePage:
     """At most ``most`` nodes after ``after``, by host and node, without unreadable ones."""
     rows = tx.execute(_PAGE, {"host": after[0], "node": after[1], "most": most}).all()
-    nodes = [node for node in (readable(row.stats) for row in rows) if node is not None]
+    nodes = [node for node in (decode_node(row.stats) for row in rows) if node is not None]
     return NodePage(nodes, (rows[-1].host, rows[-1].node) if len(rows) == most else None)
 
 
-def readable(text: str) -> ComputeNode | None:
+def decode_node(text: str) -> ComputeNode | None:
     """Decode stored stats or a feed payload. Unreadable text is logged and gives None, so that one host does not block its cell."""
     try:
-        node = stored.load(text, ComputeNode)
-        stats.check(node, decoded=True)
+        node = stored.load_text(text, ComputeNode)
+        stats.check_stats(node, decoded=True)
     except (*stored.UNREADABLE, errors.Invalid) as error:
         LOG.warning("unreadable stats are ignored until their host reports again: %s: %.200s", error, text)
         return None
@@ -228,14 +230,14 @@ class _OnRecord(NamedTuple):
     waiting: set[tuple[str, str]]
 
 
-def _stored(tx: CellTransaction, hosts: Sequence[str]) -> _OnRecord:
+def _lock_stored(tx: CellTransaction, hosts: Sequence[str]) -> _OnRecord:
     """The nodes of these hosts, locked, so that of two concurrent reports the older one is not written last."""
-    found = _OnRecord({}, set())
+    record = _OnRecord({}, set())
     for start in range(0, len(hosts), dialect.IN_LIST_SIZE):
         for host, node, text, waits in tx.execute(_NODES_OF, {"hosts": hosts[start : start + dialect.IN_LIST_SIZE]}):
-            known = readable(text)
+            known = decode_node(text)
             if known is not None:
-                found.nodes[host, node] = known
+                record.nodes[host, node] = known
             if waits:
-                found.waiting.add((host, node))
-    return found
+                record.waiting.add((host, node))
+    return record

@@ -49,16 +49,16 @@ _LOOK = sa.select(
         "live"
     ),
     feed.IS_FIRST_OLD.label("old_events"),
-    processes.dead("cell").label("dead_processes"),
+    processes.has_dead("cell").label("dead_processes"),
 )
 
 
-def look(tx: CellTransaction, now: float, before: float, events_before: float, records_age: float) -> Due:
+def look_for_work(tx: CellTransaction, now: float, before: float, events_before: float, records_age: float) -> Due:
     """Check for work. Times in seconds since the epoch.
 
     ``now``: for deadlines of builds. ``before``: orders sent, and deletes and builds without a record changed, before this count.
-    ``events_before``: see ``feed.trim``. ``records_age``: see ``processes.forget``.
+    ``events_before``: see ``feed.trim_events``. ``records_age``: see ``processes.forget_dead``.
     """
     values = {"now": now, "before": before, **feed.old_values(events_before), "records_age": records_age}
     row = tx.execute(_LOOK, values).one()
-    return Due(**{name: bool(found) for name, found in row._mapping.items()})
+    return Due(**{name: bool(is_due) for name, is_due in row._mapping.items()})

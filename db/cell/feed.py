@@ -28,7 +28,7 @@ class NewEvent(Object, frozen=True, kw_only=True):
 class FeedPage(Object, frozen=True, kw_only=True):
     """Events after a cursor, in order.
 
-    ``head``: the number of the newest event in the feed.
+    ``read_head``: the number of the newest event in the feed.
     ``trimmed``: some events after the cursor were trimmed, so the reader must rebuild from the rows.
     ``last``: the number of the last row read, from which the reader continues; 0: no row.
     ``count``: rows read. ``events`` has fewer if this release does not know the kind of some.
@@ -75,18 +75,18 @@ events have texts, that table would be on disk.
 """
 
 
-def append(tx: CellTransaction, events: Sequence[NewEvent], now: float) -> None:
+def append_events(tx: CellTransaction, events: Sequence[NewEvent], now: float) -> None:
     """Write events in the transaction of their changes. Call it last: it locks the head row until the commit.
 
     This lock makes numbers visible in order on every server: a cursor never passes a number that commits later.
     """
     if not events:
         return
-    first = _advance(tx, len(events)) - len(events) + 1
-    tx.execute(_APPEND, [{"sequence": first + index} | _values(event, now) for index, event in enumerate(events)])
+    first = _advance_head(tx, len(events)) - len(events) + 1
+    tx.execute(_APPEND, [{"sequence": first + index} | _event_row(event, now) for index, event in enumerate(events)])
 
 
-def _advance(tx: CellTransaction, count: int) -> int:
+def _advance_head(tx: CellTransaction, count: int) -> int:
     """Lock the head and advance it by ``count``; return the new head."""
     if tx.dialect.name in ("mysql", "mariadb"):
         return tx.execute(_ADVANCE_AND_TELL, {"count": count}).lastrowid
@@ -94,7 +94,7 @@ def _advance(tx: CellTransaction, count: int) -> int:
     return head
 
 
-def _values(event: NewEvent, now: float) -> dict[str, Any]:
+def _event_row(event: NewEvent, now: float) -> dict[str, Any]:
     return {"kind": event.kind, "key": event.key, "version": event.version, "payload": event.payload, "created_at": now}
 
 
@@ -105,18 +105,20 @@ def read(tx: CellTransaction, after: int, limit: int) -> FeedPage:
     bounds = next((r for r in rows if r.head is not None), None)
     if bounds is None:
         return FeedPage(events=(), head=0, trimmed=False)
-    told = [r for r in rows if r.sequence is not None]
-    found = sorted(sound_rows(told, feed) if tx.dialect.name == "sqlite" else told, key=lambda r: r.sequence)
+    rows_with_event = [r for r in rows if r.sequence is not None]
+    rows_read = sorted(
+        sound_rows(rows_with_event, feed) if tx.dialect.name == "sqlite" else rows_with_event, key=lambda r: r.sequence
+    )
     events = tuple(
         FeedEvent(sequence=r.sequence, kind=_KINDS[r.kind], key=r.key, version=r.version, payload=r.payload)
-        for r in found
+        for r in rows_read
         if r.kind in _KINDS
     )
-    if len(events) < len(found):
-        unknown = sorted({str(r.kind)[:40] for r in found if r.kind not in _KINDS})
-        LOG.warning("skipped %d events of a feed, because their kinds %s are unknown", len(found) - len(events), unknown)
-    last = found[-1].sequence if found else 0
-    return FeedPage(events=events, head=bounds.head, trimmed=bounds.trimmed > after, last=last, count=len(found))
+    if len(events) < len(rows_read):
+        unknown = sorted({str(r.kind)[:40] for r in rows_read if r.kind not in _KINDS})
+        LOG.warning("skipped %d events of a feed, because their kinds %s are unknown", len(rows_read) - len(events), unknown)
+    last = rows_read[-1].sequence if rows_read else 0
+    return FeedPage(events=events, head=bounds.head, trimmed=bounds.trimmed > after, last=last, count=len(rows_read))
 
 
 class Lag(Object, frozen=True, kw_only=True):
@@ -131,20 +133,20 @@ _WAITING = (
 )
 
 
-def lag(tx: CellTransaction, after: int) -> Lag:
+def lag_after(tx: CellTransaction, after: int) -> Lag:
     """The lag of a reader whose cursor is ``after``."""
-    behind = head(tx) - after
+    behind = read_head(tx) - after
     waited = tx.execute(_WAITING, {"after": after}).scalar() if behind > 0 else None
     return Lag(events=max(0, behind), seconds=None if waited is None else max(0.0, waited))
 
 
-def head(tx: CellTransaction) -> int:
+def read_head(tx: CellTransaction) -> int:
     """The number of the newest event."""
     return tx.execute(_HEAD).scalar() or 0
 
 
 LONGEST_AGE_S = 366 * 86400.0
-"""Seconds. ``trim`` treats the time of an event as wrong if it is later than ``before`` by more than this."""
+"""Seconds. ``trim_events`` treats the time of an event as wrong if it is later than ``before`` by more than this."""
 
 
 IS_FIRST_OLD = (
@@ -153,15 +155,15 @@ IS_FIRST_OLD = (
     .limit(1)
     .scalar_subquery()
 )
-"""SQL condition: ``trim`` would remove events. Its parameters are ``old_values``. NULL if there is no event."""
+"""SQL condition: ``trim_events`` would remove events. Its parameters are ``old_values``. NULL if there is no event."""
 
 
 def old_values(before: float) -> dict[str, float]:
-    """``before``: see ``trim``."""
+    """``before``: see ``trim_events``."""
     return {"old_before": before, "odd_after": before + LONGEST_AGE_S}
 
 
-def trim(tx: CellTransaction, before: float) -> int:
+def trim_events(tx: CellTransaction, before: float) -> int:
     """Remove events written before ``before`` (seconds since the epoch); return how many.
 
     The cost depends only on what is removed, because the scan stops at the oldest event that stays. An event with an impossible

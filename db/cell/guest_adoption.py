@@ -34,8 +34,8 @@ class Told(Object, frozen=True, kw_only=True):
     fault: str | None = None
 
 
-def adopt(tx: CellTransaction, reported: Reported, lost: Lost | None, told: Told, now: float) -> Outcome:
-    """Assign the guest to the instance and append to the feed; refused if the row does not allow it (``lifecycle.adopt``).
+def adopt_guest(tx: CellTransaction, reported: Reported, lost: Lost | None, told_state: Told, now: float) -> Outcome:
+    """Assign the guest to the instance and append to the feed; refused if the row does not allow it (``lifecycle.adopt_guest``).
 
     ``lost``: to create the row from if it is missing.
     """
@@ -55,14 +55,16 @@ def adopt(tx: CellTransaction, reported: Reported, lost: Lost | None, told: Told
         new = staging.NewInstance(instance=row, name=lost.name, launch_index=lost.launch_index, created_at=lost.created_at)
         staging.replace_lost(tx, lost.spec, new, now)
 
-    def decide(row: Instance) -> Outcome:
+    def decide_adoption(row: Instance) -> Outcome:
         about = (row, reported.host, guest, now)
-        return lifecycle.adopt(*about, number=told.number, power=told.power, state=told.state, fault=told.fault)
+        return lifecycle.adopt_guest(
+            *about, number=told_state.number, power=told_state.power, state=told_state.state, fault=told_state.fault
+        )
 
-    outcome = instances.transition(tx, [guest.uuid], decide, now)[guest.uuid]
+    outcome = instances.transition_rows(tx, [guest.uuid], decide_adoption, now)[guest.uuid]
     if isinstance(outcome, Change):
-        tasks.over(tx, [guest.uuid])
-        row_repair.retell(tx, {guest.uuid: row_repair.Read(version=outcome.row.version, seen=told.seen)}, now)
+        tasks.forget_tasks(tx, [guest.uuid])
+        row_repair.retell_rows(tx, {guest.uuid: row_repair.Read(version=outcome.row.version, seen=told_state.seen)}, now)
     if isinstance(outcome, Change) or outcome.done:
-        unknown_guests.remove(tx, guest.uuid)
+        unknown_guests.remove_guest(tx, guest.uuid)
     return outcome

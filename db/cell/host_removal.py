@@ -32,13 +32,13 @@ def from_cell(tx: CellTransaction, host: str, binary: str, silence: float) -> No
     if heading := heading_for(tx, host):
         raise errors.Conflict(f"Host '{host}' is an alternate of {len(heading)} unfinished builds: wait until they have ended")
     agent = (service_rows.c.host == host, service_rows.c.binary == binary)
-    heard = (service_rows.c.stopping.is_(sa.false()), service_rows.c.last_seen >= clock.Now() - silence)
-    if tx.execute(sa.select(service_rows.c.uuid).where(*agent, *heard)).scalar() is not None:
+    is_heard = (service_rows.c.stopping.is_(sa.false()), service_rows.c.last_seen >= clock.Now() - silence)
+    if tx.execute(sa.select(service_rows.c.uuid).where(*agent, *is_heard)).scalar() is not None:
         raise errors.Conflict(f"Host '{host}' is up: stop its agent first")
     with suppress(errors.NotFound):  # it was deleted before, or has never reported
         services.delete(tx, host, binary)
-    unknown_guests.forget(tx, host)
-    host_terms.forget(tx, host)
+    unknown_guests.forget_guests(tx, host)
+    host_terms.forget_host(tx, host)
     tx.execute(sa.delete(compute_nodes).where(compute_nodes.c.host == host))
 
 

@@ -30,18 +30,18 @@ _STEP = (
 )
 
 
-def seen(tx: CellTransaction) -> KnownMark | None:
+def read_mark(tx: CellTransaction) -> KnownMark | None:
     """The stored mark; None: this cell never received one."""
     row = tx.execute(_SEEN).one_or_none()
     return None if row is None else KnownMark(incarnation=row.incarnation, mark=row.mark)
 
 
-def note(tx: CellTransaction, current: KnownMark, *, anew: bool = False) -> bool:
+def note_mark(tx: CellTransaction, current: KnownMark, *, anew: bool = False) -> bool:
     """Store this mark unless a later one is stored. False: refused, because the stored mark is of another incarnation.
 
     ``anew``: replace the mark of another incarnation.
     """
-    before = seen(tx)
+    before = read_mark(tx)
     if before is not None and before.incarnation != current.incarnation and not anew:
         return False
     if before is None or before.incarnation != current.incarnation or before.mark < current.mark:
@@ -49,6 +49,6 @@ def note(tx: CellTransaction, current: KnownMark, *, anew: bool = False) -> bool
     return True
 
 
-def step(tx: CellTransaction, current: KnownMark, confirmed: int) -> bool:
+def step_mark(tx: CellTransaction, current: KnownMark, confirmed: int) -> bool:
     """Store this mark if the stored one is ``confirmed``, which means that neither database was restored. Return whether it was."""
     return bool(tx.execute(_STEP, {"of": current.incarnation, "next": current.mark, "confirmed": confirmed}).rowcount)

@@ -21,7 +21,7 @@ from objects.lifecycle import Change
 from objects.port import Port
 from objects.selection import HostCapacity, Selection
 from objects.task import Power, StoredContent, TaskState
-from objects.text import FAULT_SIZE, clean
+from objects.text import FAULT_SIZE, clean_text
 from service.rate_limited_log import RateLimitedLog
 
 LOG = logging.getLogger(__name__)
@@ -44,7 +44,7 @@ PROTOCOL: sa.Select[Any] = sa.select(
     builds.c.has_group,
     builds.c.ports,
 ).select_from(instances.outerjoin(builds, builds.c.instance_uuid == instances.c.uuid))
-"""The columns that ``instance`` converts into a record."""
+"""The columns that ``instance_from_row`` converts into a record."""
 LAST_FAULT = (
     sa.select(instance_faults.c.message)
     .where(instance_faults.c.instance_uuid == instances.c.uuid)
@@ -56,7 +56,7 @@ LAST_FAULT = (
 """The latest fault, a column to add to PROTOCOL for showing the row."""
 
 
-def instance(row: sa.Row[Any], fault: str | None = None) -> Instance:
+def instance_from_row(row: sa.Row[Any], fault: str | None = None) -> Instance:
     """Convert a row of PROTOCOL. The tombstone of an instance that was never in this cell has no build record.
 
     It never raises because of a column's content, so that one row does not block others in the same read.
@@ -64,14 +64,14 @@ def instance(row: sa.Row[Any], fault: str | None = None) -> Instance:
     if row.build is None:
         return _without_build(row, fault)
     if odd_column(row, instances) is not None or odd_column(row, builds) is not None:
-        return _damaged(row, fault)
+        return _decode_damaged(row, fault)
     try:
-        return _whole(row, fault)
+        return _decode_whole(row, fault)
     except UNREADABLE:
-        return _damaged(row, fault)
+        return _decode_damaged(row, fault)
 
 
-def _whole(row: sa.Row[Any], fault: str | None) -> Instance:
+def _decode_whole(row: sa.Row[Any], fault: str | None) -> Instance:
     return Instance(
         uuid=row.uuid,
         state=State(row.state),
@@ -81,11 +81,11 @@ def _whole(row: sa.Row[Any], fault: str | None) -> Instance:
         version=row.version,
         host=row.host,
         node=row.node,
-        limits=stored.load(row.limits, HostCapacity | None) if row.limits else None,  # type: ignore[arg-type]  # a union is a type form
+        limits=stored.load_text(row.limits, HostCapacity | None) if row.limits else None,  # type: ignore[arg-type]  # a union is a type form
         availability_zone=row.availability_zone,
-        alternates=() if row.alternates == "[]" else stored.load(row.alternates, tuple[Selection, ...]),
+        alternates=() if row.alternates == "[]" else stored.load_text(row.alternates, tuple[Selection, ...]),
         max_attempts=row.max_attempts,
-        history=() if row.history == "[]" else stored.load(row.history, tuple[Attempt, ...]),
+        history=() if row.history == "[]" else stored.load_text(row.history, tuple[Attempt, ...]),
         deadline=row.deadline,
         has_group=row.has_group,
         batch_id=row.batch_id,
@@ -103,90 +103,90 @@ def _whole(row: sa.Row[Any], fault: str | None) -> Instance:
         task_state=TaskState(row.task_state),
         task_fault=row.task_fault,
         task_stored=stored.load_or_none(row.task_stored, StoredContent),
-        ports=stored.load(row.ports, tuple[Port, ...]) if row.ports else (),
+        ports=stored.load_text(row.ports, tuple[Port, ...]) if row.ports else (),
     )
 
 
 def _without_build(row: sa.Row[Any], fault: str | None) -> Instance:
-    found = Instance(
+    bare_instance = Instance(
         uuid=row.uuid, state=state_of(row.state), fence=row.fence, attempt=row.attempt, version=row.version, fault=fault
     )
-    return found if found.state is State.DELETED else _damaged(row, fault)
+    return bare_instance if bare_instance.state is State.DELETED else _decode_damaged(row, fault)
 
 
-def _damaged(row: sa.Row[Any], fault: str | None) -> Instance:
+def _decode_damaged(row: sa.Row[Any], fault: str | None) -> Instance:
     """The row with defaults for columns that cannot be decoded. Fence, attempt and builder still guard its transitions."""
     damage: list[str] = []
 
-    def decode(name: str, kind: Any, default: Any) -> Any:
+    def decode_column(name: str, kind: Any, default: Any) -> Any:
         try:
-            return stored.load(getattr(row, name), kind)
+            return stored.load_text(getattr(row, name), kind)
         except UNREADABLE as error:
             damage.append(f"{name}: {type(error).__name__}: {error}" if row.build is not None else f"{name}: no build record")
             return default
 
-    limits = decode("limits", HostCapacity | None, None) if row.limits else None
-    alternates = decode("alternates", tuple[Selection, ...], ())
-    history = decode("history", tuple[Attempt, ...], ())
-    ports = decode("ports", tuple[Port, ...], ()) if row.ports else ()
-    power, task_state = _known(Power, row.power), _known(TaskState, row.task_state)
+    limits = decode_column("limits", HostCapacity | None, None) if row.limits else None
+    alternates = decode_column("alternates", tuple[Selection, ...], ())
+    history = decode_column("history", tuple[Attempt, ...], ())
+    ports = decode_column("ports", tuple[Port, ...], ()) if row.ports else ()
+    power, task_state = _kind_or_none(Power, row.power), _kind_or_none(TaskState, row.task_state)
     damage += [
         f"{name}: {getattr(row, name)!r} is not known"
-        for name, found in (("power", power), ("task_state", task_state))
-        if not found
+        for name, column_value in (("power", power), ("task_state", task_state))
+        if not column_value
     ]
     odd = {name for table in (instances, builds) if (name := odd_column(row, table)) is not None}
     damage += [f"{name}: {type(getattr(row, name)).__name__} in a column of another type" for name in sorted(odd)]
     if state_of(row.state) is State.UNKNOWN:
         damage.append(f"state: {row.state!r} is not known to this release")
-    reason = clean("; ".join(damage), FAULT_SIZE)
-    _COMPLAINTS(reason, logging.ERROR, "instance %s: its record cannot be read in full: %s", clean(row.uuid, 36), reason)
+    reason = clean_text("; ".join(damage), FAULT_SIZE)
+    _COMPLAINTS(reason, logging.ERROR, "instance %s: its record cannot be read in full: %s", clean_text(row.uuid, 36), reason)
     return Instance(
         uuid=row.uuid,
         state=state_of(row.state),
-        fence=_number(row.fence),
-        attempt=_number(row.attempt),
-        builder=_text(row.builder),
-        version=_number(row.version),
-        host=_text(row.host),
-        node=_text(row.node),
+        fence=_number_or_zero(row.fence),
+        attempt=_number_or_zero(row.attempt),
+        builder=_text_or_none(row.builder),
+        version=_number_or_zero(row.version),
+        host=_text_or_none(row.host),
+        node=_text_or_none(row.node),
         limits=limits,
-        availability_zone=_text(row.availability_zone),
+        availability_zone=_text_or_none(row.availability_zone),
         alternates=alternates,
-        max_attempts=_number(row.max_attempts),
+        max_attempts=_number_or_zero(row.max_attempts),
         history=history,
         deadline=row.deadline or 0.0,
         has_group=bool(row.has_group),
-        batch_id=_text(row.batch_id),
+        batch_id=_text_or_none(row.batch_id),
         building_at=row.building_at,
         launched_at=row.launched_at,
         terminated_at=row.terminated_at,
         fault=fault,
-        rolled_back=_text(row.rolled_back),
+        rolled_back=_text_or_none(row.rolled_back),
         created_at=row.created_at,
         changed_at=row.updated_at,
         damage=reason,
-        server_uuid=_text(row.server_uuid),
+        server_uuid=_text_or_none(row.server_uuid),
         turn=row.turn if isinstance(row.turn, int) else 1,  # if in doubt, its operation decides about it
         power=power or Power.HELD,
-        task_number=_number(row.task_number),
+        task_number=_number_or_zero(row.task_number),
         task_state=task_state or TaskState.FAILED,
         ports=ports,
     )
 
 
-def _number(value: object) -> int:
+def _number_or_zero(value: object) -> int:
     return value if isinstance(value, int) else 0
 
 
-def _text(value: object) -> str | None:
+def _text_or_none(value: object) -> str | None:
     return value if isinstance(value, str) else None
 
 
 Kind = TypeVar("Kind", Power, TaskState)
 
 
-def _known(kind: type[Kind], text: str) -> Kind | None:
+def _kind_or_none(kind: type[Kind], text: str) -> Kind | None:
     try:
         return kind(text)
     except ValueError:
@@ -201,18 +201,20 @@ def state_of(text: str) -> State:
         return State.UNKNOWN
 
 
-_OF_UUIDS = PROTOCOL.where(instances.c.uuid.in_(dialect.uuids())).order_by(instances.c.uuid)
+_OF_UUIDS = PROTOCOL.where(instances.c.uuid.in_(dialect.uuids_parameter())).order_by(instances.c.uuid)
 _LOCKED = by_index(_OF_UUIDS.with_for_update(of=instances), instances)
 # After waiting for a lock, PostgreSQL returns the locked row as it is now but joined rows as they were: so lock first, then read.
-_LOCK = sa.select(instances.c.uuid).where(instances.c.uuid.in_(dialect.uuids())).order_by(instances.c.uuid).with_for_update()
+_LOCK = (
+    sa.select(instances.c.uuid).where(instances.c.uuid.in_(dialect.uuids_parameter())).order_by(instances.c.uuid).with_for_update()
+)
 
 
-def lock(tx: CellTransaction, uuids: list[str]) -> list[Instance]:
+def lock_rows(tx: CellTransaction, uuids: list[str]) -> list[Instance]:
     """Lock these rows in uuid order, and return them with their builds."""
     query = _LOCKED
     if tx.dialect.name == "postgresql":
         uuids, query = list(tx.execute(_LOCK, {"uuids": uuids}).scalars()), _OF_UUIDS
-    return [instance(found) for found in tx.execute(query, {"uuids": uuids})]
+    return [instance_from_row(row) for row in tx.execute(query, {"uuids": uuids})]
 
 
 _CHANGED = {
@@ -264,9 +266,9 @@ def write(tx: CellTransaction, changes: Sequence[tuple[Instance, Change]], now: 
             [
                 {
                     "row": row.uuid,
-                    "new_limits": stored.dump(row.limits),
-                    "new_alternates": stored.dump(row.alternates),
-                    "new_history": stored.dump(row.history),
+                    "new_limits": stored.dump_value(row.limits),
+                    "new_alternates": stored.dump_value(row.alternates),
+                    "new_history": stored.dump_value(row.history),
                     "new_sent_at": now,
                 }
                 for row in rebuilt
@@ -307,7 +309,7 @@ def _task_of(row: Instance) -> dict[str, object]:
         "task_number": row.task_number,
         "task_state": row.task_state,
         "task_fault": row.task_fault,
-        "task_stored": stored.dump(row.task_stored) if row.task_stored is not None else None,
+        "task_stored": stored.dump_value(row.task_stored) if row.task_stored is not None else None,
     }
 
 

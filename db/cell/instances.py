@@ -61,30 +61,32 @@ class DueRow(NamedTuple):
 # -- transitions -------------------------------------------------------------------------------------------------------------
 
 
-def transition(tx: CellTransaction, uuids: Iterable[str], decide: Callable[[Instance], Outcome], now: float) -> dict[str, Outcome]:
+def transition_rows(
+    tx: CellTransaction, uuids: Iterable[str], decide: Callable[[Instance], Outcome], now: float
+) -> dict[str, Outcome]:
     """Lock the rows in uuid order, call ``decide`` for each, and write its changes and their feed events.
 
     The outcome of a uuid without a row is Refused.
     """
     outcomes = carry_out(tx, uuids, decide, now)
-    tell(tx, outcomes.values(), now)
+    append_changes(tx, outcomes.values(), now)
     return outcomes
 
 
 def carry_out(tx: CellTransaction, uuids: Iterable[str], decide: Callable[[Instance], Outcome], now: float) -> dict[str, Outcome]:
-    """``transition`` without the feed events, which the caller tells last."""
+    """``transition_rows`` without the feed events, which the caller tells last."""
     outcomes: dict[str, Outcome] = {}
     changes: list[tuple[Instance, Change]] = []
-    wanted = sorted(set(uuids))
-    for start in range(0, len(wanted), dialect.IN_LIST_SIZE):
-        for row in instance_rows.lock(tx, wanted[start : start + dialect.IN_LIST_SIZE]):
+    ordered_uuids = sorted(set(uuids))
+    for start in range(0, len(ordered_uuids), dialect.IN_LIST_SIZE):
+        for row in instance_rows.lock_rows(tx, ordered_uuids[start : start + dialect.IN_LIST_SIZE]):
             outcomes[row.uuid] = outcome = decide(row)
             if isinstance(outcome, Change):
                 changes.append((row, outcome))
     instance_rows.write(tx, changes, now)
-    if outbox.kept(tx):
-        outbox.put(tx, "cell", notification.of_changes([(old, change.row) for old, change in changes], now))
-    return {uuid: outcomes.get(uuid, Refused(reason="no such instance in this cell", known=False)) for uuid in wanted}
+    if outbox.is_kept(tx):
+        outbox.put_notices(tx, "cell", notification.of_changes([(old, change.row) for old, change in changes], now))
+    return {uuid: outcomes.get(uuid, Refused(reason="no such instance in this cell", known=False)) for uuid in ordered_uuids}
 
 
 def delete(tx: CellTransaction, uuids: Iterable[str], now: float, request_id: str | None = None) -> dict[str, Instance]:
@@ -92,13 +94,13 @@ def delete(tx: CellTransaction, uuids: Iterable[str], now: float, request_id: st
 
     ``request_id``: the API request that asked for the delete, if known, for the instances' actions.
     """
-    wanted = sorted(set(uuids))
-    outcomes = carry_out(tx, wanted, lambda row: lifecycle.delete(row, now), now)
+    ordered_uuids = sorted(set(uuids))
+    outcomes = carry_out(tx, ordered_uuids, lambda row: lifecycle.delete(row, now), now)
     changes = [outcome for outcome in outcomes.values() if isinstance(outcome, Change)]
     rows = {uuid: outcome.row for uuid, outcome in outcomes.items() if isinstance(outcome, Change)}
-    refused = [uuid for uuid in wanted if uuid not in rows]
+    refused = [uuid for uuid in ordered_uuids if uuid not in rows]
     present = {row.uuid: row for row in read(tx, refused)}
-    absent = [lifecycle.tombstone(uuid, now) for uuid in refused if uuid not in present]
+    absent = [lifecycle.make_tombstone(uuid, now) for uuid in refused if uuid not in present]
     for change in absent:
         values = {"uuid": change.row.uuid, "state": change.row.state, "fence": 0, "attempt": 0, "version": change.row.version}
         times = {"created_at": now, "updated_at": now, "terminated_at": now}
@@ -106,20 +108,23 @@ def delete(tx: CellTransaction, uuids: Iterable[str], now: float, request_id: st
         if dialect.insert_new(tx, instances, [values | times | texts]):
             changes.append(change)
             rows[change.row.uuid] = change.row
-            if outbox.kept(tx):
-                outbox.put(tx, "cell", notification.of_change(None, change.row, now))
-    actions.begin(tx, ActionKind.DELETE, [change.row.uuid for change in changes], request_id, now)
-    tell(tx, changes, now)
+            if outbox.is_kept(tx):
+                outbox.put_notices(tx, "cell", notification.of_change(None, change.row, now))
+    actions.begin_actions(tx, ActionKind.DELETE, [change.row.uuid for change in changes], request_id, now)
+    append_changes(tx, changes, now)
     return rows | present
 
 
-def tell(tx: CellTransaction, changes: Iterable[Outcome], now: float) -> None:
+def append_changes(tx: CellTransaction, changes: Iterable[Outcome], now: float) -> None:
     """Append the feed events of these changes: the last thing of a transaction, because it locks the feed's head."""
-    feed.append(
+    feed.append_events(
         tx,
         [
             feed.NewEvent(
-                kind=change.event, key=change.row.uuid, version=change.row.version, payload=stored.dump(summary(change.row, now))
+                kind=change.event,
+                key=change.row.uuid,
+                version=change.row.version,
+                payload=stored.dump_value(summary_of(change.row, now)),
             )
             for change in changes
             if isinstance(change, Change) and change.event is not None
@@ -128,7 +133,7 @@ def tell(tx: CellTransaction, changes: Iterable[Outcome], now: float) -> None:
     )
 
 
-def summary(row: Instance, now: float) -> InstanceSummary:
+def summary_of(row: Instance, now: float) -> InstanceSummary:
     """The summary of a row that lists show without querying the cell."""
     shown = {State.ACTIVE: "active", State.ERROR: "error", State.DELETED: "deleted"}.get(row.state, "building")
     return InstanceSummary(
@@ -161,25 +166,25 @@ _SHOW = PROTOCOL.add_columns(LAST_FAULT).where(instances.c.uuid == sa.bindparam(
 
 def read(tx: CellTransaction, uuids: Iterable[str]) -> list[Instance]:
     """The rows of these uuids with their latest faults, unlocked, in uuid order."""
-    wanted = sorted(set(uuids))
+    ordered_uuids = sorted(set(uuids))
     rows: list[Instance] = []
-    for start in range(0, len(wanted), dialect.IN_LIST_SIZE):
-        chunk = wanted[start : start + dialect.IN_LIST_SIZE]
+    for start in range(0, len(ordered_uuids), dialect.IN_LIST_SIZE):
+        chunk = ordered_uuids[start : start + dialect.IN_LIST_SIZE]
         query = PROTOCOL.add_columns(LAST_FAULT).where(instances.c.uuid.in_(chunk)).order_by(instances.c.uuid)
-        rows += [instance_rows.instance(found, found.fault) for found in tx.execute(query)]
+        rows += [instance_rows.instance_from_row(row, row.fault) for row in tx.execute(query)]
     return rows
 
 
 def get(tx: CellTransaction, uuid: str) -> Instance | None:
     """One row with its latest fault."""
     row = tx.execute(_SHOW, {"uuid": uuid}).one_or_none()
-    return None if row is None else instance_rows.instance(row, row.fault)
+    return None if row is None else instance_rows.instance_from_row(row, row.fault)
 
 
 _ORDER = PROTOCOL.add_columns(instances.c.name, builds.c.spec)
 
 
-def unaccepted(tx: CellTransaction, before: float, limit: int) -> Orders:
+def list_unaccepted(tx: CellTransaction, before: float, limit: int) -> Orders:
     """At most ``limit`` SCHEDULED rows whose order was last sent before ``before``, the longest waiting first.
 
     The order of a row that the settler has just activated was never sent, so it is due at once.
@@ -189,18 +194,20 @@ def unaccepted(tx: CellTransaction, before: float, limit: int) -> Orders:
         .order_by(builds.c.sent_at, instances.c.updated_at)
         .limit(limit)
     )
-    return _orders(tx, query)
+    return _read_orders(tx, query)
 
 
-def orders(tx: CellTransaction, uuids: Iterable[str]) -> Orders:
+def orders_of(tx: CellTransaction, uuids: Iterable[str]) -> Orders:
     """The orders of these instances."""
-    return _orders(tx, _ORDER.where(instances.c.uuid.in_(sorted(uuids))))
+    return _read_orders(tx, _ORDER.where(instances.c.uuid.in_(sorted(uuids))))
 
 
-_SENT = by_index(sa.update(builds).where(builds.c.instance_uuid.in_(dialect.uuids())).values(sent_at=sa.bindparam("now")), builds)
+_SENT = by_index(
+    sa.update(builds).where(builds.c.instance_uuid.in_(dialect.uuids_parameter())).values(sent_at=sa.bindparam("now")), builds
+)
 
 
-def sent(tx: CellTransaction, uuids: Iterable[str], now: float) -> None:
+def record_sent(tx: CellTransaction, uuids: Iterable[str], now: float) -> None:
     """Record when orders were sent again, so that the sweep gives agents time to accept them."""
     tx.execute(_SENT, {"uuids": sorted(uuids), "now": now})
 
@@ -212,26 +219,26 @@ _FOUND = sa.select(
 )
 
 
-def found(tx: CellTransaction, uuid: str) -> DueRow | None:
+def find_row(tx: CellTransaction, uuid: str) -> DueRow | None:
     """The row of this uuid, or None."""
-    return next(iter(_found(tx, _FOUND.where(_I.uuid == uuid))), None)
+    return next(iter(_due_rows(tx, _FOUND.where(_I.uuid == uuid))), None)
 
 
 def in_state(tx: CellTransaction, states: Sequence[State], before: float, limit: int, after: str = "") -> list[DueRow]:
     """At most ``limit`` rows in these states, last changed before ``before``, by uuid, after ``after``."""
     query = _FOUND.where(_I.state.in_(states), _I.updated_at < before, _I.uuid > after).order_by(_I.uuid).limit(limit)
-    return _found(tx, query)
+    return _due_rows(tx, query)
 
 
 def on_hosts(tx: CellTransaction, hosts: Sequence[str], states: Sequence[State]) -> list[DueRow]:
     """Rows in these states on these hosts."""
-    return _found(tx, _FOUND.where(_I.host.in_(sorted(hosts)), _I.state.in_(states)))
+    return _due_rows(tx, _FOUND.where(_I.host.in_(sorted(hosts)), _I.state.in_(states)))
 
 
-def movable(tx: CellTransaction, hosts: Sequence[str]) -> list[DueRow]:
+def list_movable(tx: CellTransaction, hosts: Sequence[str]) -> list[DueRow]:
     """SCHEDULED builds on these hosts that have alternates."""
     query = _FOUND.join(builds, builds.c.instance_uuid == _I.uuid)
-    return _found(tx, query.where(_I.host.in_(sorted(hosts)), _I.state == State.SCHEDULED, builds.c.alternates != "[]"))
+    return _due_rows(tx, query.where(_I.host.in_(sorted(hosts)), _I.state == State.SCHEDULED, builds.c.alternates != "[]"))
 
 
 LATEST_TIME = 1e15
@@ -253,9 +260,9 @@ Without a record of the build: unchanged since ``before``."""
 _OVERDUE = _FOUND.select_from(BUILDS).where(OVERDUE, _I.uuid > sa.bindparam("after")).order_by(_I.uuid)
 
 
-def overdue(tx: CellTransaction, now: float, before: float, limit: int, after: str = "") -> list[DueRow]:
+def list_overdue(tx: CellTransaction, now: float, before: float, limit: int, after: str = "") -> list[DueRow]:
     """At most ``limit`` unfinished builds past their deadline, by uuid, after ``after``. ``before``: see ``OVERDUE``."""
-    return _found(tx, _OVERDUE.limit(limit), {"now": now, "before": before, "after": after})
+    return _due_rows(tx, _OVERDUE.limit(limit), {"now": now, "before": before, "after": after})
 
 
 _HOLDINGS = sa.select(_I.uuid, _I.state, _I.fence, _I.attempt, _I.builder, _I.power, _I.task_number, _I.task_state).where(
@@ -263,7 +270,7 @@ _HOLDINGS = sa.select(_I.uuid, _I.state, _I.fence, _I.attempt, _I.builder, _I.po
 )
 
 
-def holdings(tx: CellTransaction, host: str) -> list[Holding]:
+def list_holdings(tx: CellTransaction, host: str) -> list[Holding]:
     """The instances that this cell's rows place on a host, finished or not, without ERROR and STAGED rows."""
     rows = tx.execute(_HOLDINGS, {"host": host})
     return [
@@ -281,19 +288,19 @@ def holdings(tx: CellTransaction, host: str) -> list[Holding]:
     ]
 
 
-def _found(tx: CellTransaction, query: sa.Select[Any], parameters: Mapping[str, Any] = NOTHING) -> list[DueRow]:
+def _due_rows(tx: CellTransaction, query: sa.Select[Any], parameters: Mapping[str, Any] = NOTHING) -> list[DueRow]:
     return [DueRow(*row) for row in tx.execute(query, parameters)]
 
 
-def _orders(tx: CellTransaction, query: sa.Select[Any]) -> Orders:
+def _read_orders(tx: CellTransaction, query: sa.Select[Any]) -> Orders:
     readable, unreadable = list[Order](), dict[str, Exception]()
     for row in tx.execute(query):
         try:
-            spec = stored.load(row.spec, RequestSpec)
+            spec = stored.load_text(row.spec, RequestSpec)
             if not (isinstance(row.fence, int) and isinstance(row.attempt, int)):
                 raise TypeError(f"fence {row.fence!r} or attempt {row.attempt!r} is no number")
         except instance_rows.UNREADABLE as error:
             unreadable[row.uuid] = error
         else:
-            readable.append(Order(instance=instance_rows.instance(row), name=row.name, spec=spec))
+            readable.append(Order(instance=instance_rows.instance_from_row(row), name=row.name, spec=spec))
     return Orders(readable, unreadable)

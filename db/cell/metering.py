@@ -18,6 +18,6 @@ _PASSING = (
 )
 
 
-def passing(tx: CellTransaction) -> list[WaitingCount]:
+def count_passing(tx: CellTransaction) -> list[WaitingCount]:
     """The instances of a cell in transitional states, by state."""
     return [WaitingCount(name=row.state, count=row.number, oldest=row.oldest) for row in tx.execute(_PASSING)]

@@ -52,48 +52,48 @@ def end_all(tx: CellTransaction, rows: Sequence[DueRow], now: float) -> dict[str
     """
     ended = {}
     events = []
-    for found in sorted(rows, key=_uuid):
-        event = _end(tx, found, now)
+    for due_row in sorted(rows, key=_uuid_of):
+        event = _end_row(tx, due_row, now)
         if event is not None:
             state, new_event = event
-            ended[found.uuid] = state
+            ended[due_row.uuid] = state
             events.append(new_event)
-    feed.append(tx, events, now)
+    feed.append_events(tx, events, now)
     return ended
 
 
-def gone(tx: CellTransaction, uuid: str, host: str, attempt: int, now: float) -> bool:
+def end_if_gone(tx: CellTransaction, uuid: str, host: str, attempt: int, now: float) -> bool:
     """An agent says that it destroyed the guest of a row that is DELETING on its host: end the delete. False: it is not."""
-    found = instances.found(tx, uuid)
-    if found is None or (found.state, found.host, found.attempt) != (State.DELETING, host, attempt):
+    due_row = instances.find_row(tx, uuid)
+    if due_row is None or (due_row.state, due_row.host, due_row.attempt) != (State.DELETING, host, attempt):
         return False
-    return bool(end_all(tx, [found], now))
+    return bool(end_all(tx, [due_row], now))
 
 
-def _uuid(found: DueRow) -> str:
-    return found.uuid
+def _uuid_of(due_row: DueRow) -> str:
+    return due_row.uuid
 
 
-def _end(tx: CellTransaction, found: DueRow, now: float) -> tuple[State, feed.NewEvent] | None:
-    row = tx.execute(_LOCK, {"of": found.uuid}).one_or_none()
-    if row is None or (row.state, row.attempt) != (found.state, found.attempt):
+def _end_row(tx: CellTransaction, due_row: DueRow, now: float) -> tuple[State, feed.NewEvent] | None:
+    row = tx.execute(_LOCK, {"of": due_row.uuid}).one_or_none()
+    if row is None or (row.state, row.attempt) != (due_row.state, due_row.attempt):
         return None
     if row.state not in (*lifecycle.LIVE, State.DELETING):
         return None
     deleted = row.state == State.DELETING and not row.rolled_back
     state = State.DELETED if deleted else State.ERROR
-    attempt = row.attempt if deleted else _next(row.attempt, LARGEST_ATTEMPT)
-    version = _next(row.version, LARGEST_VERSION)
+    attempt = row.attempt if deleted else _next_number(row.attempt, LARGEST_ATTEMPT)
+    version = _next_number(row.version, LARGEST_VERSION)
     terminated = now if deleted else None
     values = {"new_state": state, "new_attempt": attempt, "new_version": version, "terminated": terminated}
-    tx.execute(_END, {"of": found.uuid, "now": now} | values)
+    tx.execute(_END, {"of": due_row.uuid, "now": now} | values)
     sentence = None if deleted else UNDONE if row.rolled_back else TIMED_OUT
     if sentence is not None:
-        tx.execute(_FAULT, {"instance_uuid": found.uuid, "code": 500, "message": sentence, "details": "[]", "created_at": now})
+        tx.execute(_FAULT, {"instance_uuid": due_row.uuid, "code": 500, "message": sentence, "details": "[]", "created_at": now})
     summary = InstanceSummary(state=state, terminated_at=terminated, updated_at=now, fault=sentence, attempt=attempt)
-    return state, feed.NewEvent(kind=EventKind.ENDED, key=found.uuid, version=version, payload=stored.dump(summary))
+    return state, feed.NewEvent(kind=EventKind.ENDED, key=due_row.uuid, version=version, payload=stored.dump_value(summary))
 
 
-def _next(number: object, largest: int) -> int:
+def _next_number(number: object, largest: int) -> int:
     """One more, as far as the column has room: a final state refuses reports by itself. 1 for what is no number, as in SQLite."""
     return min(number + 1, largest) if isinstance(number, int) else 1

@@ -29,7 +29,7 @@ _OLD_ROWS = (
 )
 
 
-def rows(tx: CellTransaction, before: float) -> int:
+def purge_rows(tx: CellTransaction, before: float) -> int:
     """Forget a page of servers deleted before ``before`` (seconds since the epoch); return how many."""
     return forget_rows(tx, old_rows(tx, before))
 
@@ -51,6 +51,6 @@ def forget_rows(tx: CellTransaction, uuids: Sequence[str]) -> int:
 _KEYS = (instances.c.uuid, *(table.c.instance_uuid for table in INSTANCE_TABLES))
 
 
-def copies(tx: CellTransaction, uuids: Sequence[str]) -> list[str]:
+def lines_of_rows(tx: CellTransaction, uuids: Sequence[str]) -> list[str]:
     """Everything about these servers, a line of JSON for each row. What tenants gave in confidence is never among them."""
-    return [line for key in _KEYS for line in archive.lines(tx, key, uuids)]
+    return [line for key in _KEYS for line in archive.lines_of(tx, key, uuids)]

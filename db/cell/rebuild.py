@@ -35,38 +35,40 @@ KINDS = {
 """The feed's events of a row in this state, in this order."""
 
 
-def snapshot(tx: CellTransaction, after: str, limit: int, now: float) -> Snapshot:
+def read_snapshot(tx: CellTransaction, after: str, limit: int, now: float) -> Snapshot:
     """Rows by uuid from ``after`` on, STAGED ones left out. Applying them is idempotent: each carries its row's version."""
     query = sa.select(table.c.uuid).where(table.c.uuid > after, table.c.state != State.STAGED).order_by(table.c.uuid).limit(limit)
     uuids = list(tx.execute(query).scalars())
-    return msgspec.structs.replace(of(tx, uuids, now), last_uuid=uuids[-1] if uuids else None)
+    return msgspec.structs.replace(snapshot_of(tx, uuids, now), last_uuid=uuids[-1] if uuids else None)
 
 
-def of(tx: CellTransaction, uuids: Sequence[str], now: float) -> Snapshot:
+def snapshot_of(tx: CellTransaction, uuids: Sequence[str], now: float) -> Snapshot:
     """The same of these rows, as far as they are there and not STAGED. One that cannot be decoded costs its neighbours nothing."""
     try:
-        return Snapshot(events=tuple(_events(tx, uuids, now)), last_uuid=None)
+        return Snapshot(events=tuple(_events_of(tx, uuids, now)), last_uuid=None)
     except (*stored.UNREADABLE, ValueError):
         """Some of them cannot be decoded: they are found below."""
     events: list[FeedEvent] = []
     unreadable: dict[str, str] = {}
     for uuid in uuids:
         try:
-            events += _events(tx, [uuid], now)
+            events += _events_of(tx, [uuid], now)
         except (*stored.UNREADABLE, ValueError) as error:
             unreadable[uuid] = f"{type(error).__name__}: {error}"
     return Snapshot(events=tuple(events), last_uuid=None, unreadable=unreadable)
 
 
-def _events(tx: CellTransaction, uuids: Sequence[str], now: float) -> list[FeedEvent]:
+def _events_of(tx: CellTransaction, uuids: Sequence[str], now: float) -> list[FeedEvent]:
     return [
-        FeedEvent(sequence=0, kind=kind, key=row.uuid, version=row.version, payload=stored.dump(instances.summary(row, now)))
+        FeedEvent(
+            sequence=0, kind=kind, key=row.uuid, version=row.version, payload=stored.dump_value(instances.summary_of(row, now))
+        )
         for row in instances.read(tx, uuids)
-        for kind in _kinds(row)
+        for kind in _kinds_of(row)
     ]
 
 
-def _kinds(row: Instance) -> tuple[EventKind, ...]:
+def _kinds_of(row: Instance) -> tuple[EventKind, ...]:
     """Raises ValueError for a row in a state that this release does not know: what it would tell is unknown."""
     if row.state is State.UNKNOWN:
         raise ValueError("the state of its row is unknown to this release")

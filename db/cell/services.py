@@ -16,7 +16,7 @@ from db.cell.tables import feed_head, services
 from db.sql import by_name, clock, dialect
 from db.sql.connection import CellTransaction
 from db.sql.dialect import Upsert
-from db.sql.readable import complain_of_odd, readable
+from db.sql.readable import complain_of_odd, convert_readable
 from objects import errors, notification, stored
 from objects.base import Object
 from objects.compute_node import Service
@@ -41,16 +41,16 @@ class Beat(Object, frozen=True, kw_only=True):
     machine: str = ""
 
 
-def heartbeat(tx: CellTransaction, host: str, binary: str, version: int, now: float | None = None) -> None:
+def record_heartbeat(tx: CellTransaction, host: str, binary: str, version: int, now: float | None = None) -> None:
     """One statement: the service's report count rises, or the service appears. Nothing goes to the feed.
 
     It was last seen now, by the database's clock; of a service that appears, by this machine's until it is heard of again. ``now``
     (seconds since the epoch) says otherwise.
     """
-    heartbeats(tx, [Beat(host=host, binary=binary, version=version)], now)
+    record_heartbeats(tx, [Beat(host=host, binary=binary, version=version)], now)
 
 
-def heartbeats(tx: CellTransaction, beats: Sequence[Beat], now: float | None = None) -> None:
+def record_heartbeats(tx: CellTransaction, beats: Sequence[Beat], now: float | None = None) -> None:
     """The same for several services, still one statement. Two beats of one service in one call count once."""
     latest = {(beat.host, beat.binary): beat for beat in beats}
     rows = [
@@ -67,10 +67,10 @@ def heartbeats(tx: CellTransaction, beats: Sequence[Beat], now: float | None = N
         }
         for (host, binary), beat in sorted(latest.items())
     ]
-    known = {(service.host, service.binary) for service in list_all(tx)} if outbox.kept(tx) else latest
+    known = {(service.host, service.binary) for service in list_all(tx)} if outbox.is_kept(tx) else latest
     (_BEAT if now is None else _BEAT_AT)(tx, rows)
     for host, binary in sorted(latest.keys() - known):
-        _notify(tx, EventType.SERVICE_CREATE, get(tx, host, binary), time.time() if now is None else now)
+        _put_notice(tx, EventType.SERVICE_CREATE, get(tx, host, binary), time.time() if now is None else now)
 
 
 class ArrivedBeat(Object, frozen=True, kw_only=True):
@@ -86,15 +86,15 @@ _RENEW = (
         services.c.binary == sa.bindparam("of"),
         services.c.version == sa.bindparam("known_version"),
         services.c.stopping == sa.false(),
-        services.c.host.in_(dialect.uuids("hosts")),
+        services.c.host.in_(dialect.uuids_parameter("hosts")),
     )
     .values(report_count=services.c.report_count + sa.literal_column("1"), last_seen=clock.Now())
 )
-_RENEW_ADMITTED = _RENEW.where(sa.or_(services.c.machine.is_(None), services.c.machine.in_(dialect.uuids("machines"))))
+_RENEW_ADMITTED = _RENEW.where(sa.or_(services.c.machine.is_(None), services.c.machine.in_(dialect.uuids_parameter("machines"))))
 """Any of the machines will do: one that sends a heartbeat is alive, also if it is that of another host."""
 _LAST_SEEN: sa.Select[Any] = (
     sa.select(services.c.host, services.c.last_seen, services.c.version, services.c.stopping, services.c.machine)
-    .where(services.c.binary == sa.bindparam("of"), services.c.host.in_(dialect.uuids("hosts")))
+    .where(services.c.binary == sa.bindparam("of"), services.c.host.in_(dialect.uuids_parameter("hosts")))
     .order_by(services.c.host)
     .with_for_update()
 )
@@ -108,26 +108,26 @@ def gathered_heartbeats(tx: CellTransaction, beats: Sequence[ArrivedBeat]) -> li
     """
     foreign: list[str] = []
     kinds: dict[tuple[str, int, bool], dict[str, ArrivedBeat]] = {}
-    for each in sorted(beats, key=lambda each: each.at):
-        kinds.setdefault((each.beat.binary, each.beat.version, bool(each.beat.machine)), {})[each.beat.host] = each
+    for beat in sorted(beats, key=lambda beat: beat.at):
+        kinds.setdefault((beat.beat.binary, beat.beat.version, bool(beat.beat.machine)), {})[beat.beat.host] = beat
     for (binary, version, has_machine), by_host in sorted(kinds.items()):
         hosts = sorted(by_host)
         for start in range(0, len(hosts), dialect.IN_LIST_SIZE):
-            some = hosts[start : start + dialect.IN_LIST_SIZE]
-            values: dict[str, Any] = {"of": binary, "hosts": some}
-            machines = {"machines": sorted({by_host[host].beat.machine for host in some})} if has_machine else {}
+            page = hosts[start : start + dialect.IN_LIST_SIZE]
+            values: dict[str, Any] = {"of": binary, "hosts": page}
+            machines = {"machines": sorted({by_host[host].beat.machine for host in page})} if has_machine else {}
             renew = _RENEW_ADMITTED if has_machine else _RENEW
-            if tx.execute(renew, values | machines | {"known_version": version}).rowcount < len(some):
+            if tx.execute(renew, values | machines | {"known_version": version}).rowcount < len(page):
                 rows: dict[str, sa.Row[Any]] = {row.host: row for row in tx.execute(_LAST_SEEN, values)}
-                odd = {host for host in some if _is_foreign(rows.get(host), by_host[host].beat)}
-                changed = [host for host in some if host not in odd and _is_changed(rows.get(host), by_host[host])]
-                heartbeats(tx, [by_host[host].beat for host in changed])
+                odd = {host for host in page if _is_foreign(rows.get(host), by_host[host].beat)}
+                changed = [host for host in page if host not in odd and _is_changed(rows.get(host), by_host[host])]
+                record_heartbeats(tx, [by_host[host].beat for host in changed])
                 foreign += sorted(odd)
     return foreign
 
 
 _MACHINES: sa.Select[Any] = sa.select(services.c.host, services.c.machine).where(
-    services.c.binary == sa.bindparam("of"), services.c.host.in_(dialect.uuids("hosts")), services.c.machine.is_not(None)
+    services.c.binary == sa.bindparam("of"), services.c.host.in_(dialect.uuids_parameter("hosts")), services.c.machine.is_not(None)
 )
 
 
@@ -141,7 +141,7 @@ def admitted_heartbeats(tx: CellTransaction, beats: Sequence[Beat]) -> list[Beat
             for row in tx.execute(_MACHINES, {"of": binary, "hosts": some}):
                 rows[row.host, binary] = row
     foreign = [beat for beat in beats if _is_foreign(rows.get((beat.host, beat.binary)), beat)]
-    heartbeats(tx, [beat for beat in beats if beat not in foreign])
+    record_heartbeats(tx, [beat for beat in beats if beat not in foreign])
     return foreign
 
 
@@ -182,21 +182,21 @@ class HostAdmission(NamedTuple):
 def admit(tx: CellTransaction, beat: Beat, machine: Machine, down_time: float) -> HostAdmission:
     """Whether the machine may run as the host (``objects.machine.refusal_of``). A refusal is written.
 
-    Call ``introduce`` afterwards if it may, in the same transaction. ``down_time``: seconds of silence.
+    Call ``introduce_service`` afterwards if it may, in the same transaction. ``down_time``: seconds of silence.
     """
     if not machine.id:
         return HostAdmission(is_admitted=True)
     which = {"of": beat.host, "kind": beat.binary}
     row = tx.execute(_ADMITTED, which).first()
     if row is None:  # of two machines that come at once, the second one waits here for the first one's row
-        heartbeats(tx, [beat])
+        record_heartbeats(tx, [beat])
         row = tx.execute(_ADMITTED, which).one()
     before = stored.load_or_none(row.refused, RefusedMachine)
     refused = refusal_of(row.machine, row.last_seen, before, machine, row.now, down_time)
     other = row.machine_name or "" if row.machine not in (None, machine.id) else None
     if refused is None:
         return HostAdmission(is_admitted=True, other=other)
-    tx.execute(_SET_MACHINE.values(refused=sa.bindparam("written")), which | {"written": stored.dump(refused)})
+    tx.execute(_SET_MACHINE.values(refused=sa.bindparam("written")), which | {"written": stored.dump_value(refused)})
     return HostAdmission(is_admitted=False, other=other, is_new=before is None or before.id != machine.id)
 
 
@@ -207,19 +207,19 @@ def accept_machine(tx: CellTransaction, host: str, binary: str) -> RefusedMachin
     if refused is None:
         raise errors.NotFound(f"No other machine has asked to run as host '{host}'")
     accepted = msgspec.structs.replace(refused, accepted=True)
-    tx.execute(_SET_MACHINE.values(refused=sa.bindparam("written")), which | {"written": stored.dump(accepted)})
+    tx.execute(_SET_MACHINE.values(refused=sa.bindparam("written")), which | {"written": stored.dump_value(accepted)})
     return accepted
 
 
-def introduce(tx: CellTransaction, beat: Beat, about: About, uptime: float, *, identified: bool = False) -> None:
+def introduce_service(tx: CellTransaction, beat: Beat, about: About, uptime: float, *, identified: bool = False) -> None:
     """A process of a service says what it is, and for how many seconds it has run; a heartbeat, too.
 
     ``identified``: it is shown to be the host's. The first time, the feed tells of its nodes again, for who left them aside.
     """
-    heartbeats(tx, [beat])
+    record_heartbeats(tx, [beat])
     before = get(tx, beat.host, beat.binary)
     if identified and not before.identified:
-        compute_nodes.retell(tx, beat.host, time.time())
+        compute_nodes.retell_nodes(tx, beat.host, time.time())
     values = {"release": about.release, "messages": about.messages, "pid": about.pid, "uptime": uptime, "identified": identified}
     if beat.machine:
         refused = stored.load_or_none(before.refused, RefusedMachine)
@@ -246,7 +246,7 @@ _INTRODUCED_BY_MACHINE = _INTRODUCED.where(services.c.machine == sa.bindparam("i
 
 
 def is_introduced(tx: CellTransaction, beat: Beat, about: About, uptime: float, *, identified: bool = False) -> bool:
-    """Whether ``introduce`` has said this of the same start of the process already."""
+    """Whether ``introduce_service`` has said this of the same start of the process already."""
     values = {
         "of": beat.host,
         "kind": beat.binary,
@@ -265,15 +265,15 @@ def is_introduced(tx: CellTransaction, beat: Beat, about: About, uptime: float, 
 def get(tx: CellTransaction, host: str, binary: str) -> Service:
     """Raises NotFound."""
     query = sa.select(services).where(services.c.host == host, services.c.binary == binary)
-    return _service(by_name.found(tx.execute(query).first(), _what(host, binary)))
+    return _service_from_row(by_name.require_row(tx.execute(query).first(), _describe_service(host, binary)))
 
 
 def list_all(tx: CellTransaction) -> list[Service]:
     """By host and binary."""
-    return [_service(row) for row in tx.execute(sa.select(services).order_by(services.c.host, services.c.binary))]
+    return [_service_from_row(row) for row in tx.execute(sa.select(services).order_by(services.c.host, services.c.binary))]
 
 
-def hosts(tx: CellTransaction, binary: str) -> list[str]:
+def list_hosts(tx: CellTransaction, binary: str) -> list[str]:
     """The hosts that have a service of this kind."""
     return list(tx.execute(sa.select(services.c.host).where(services.c.binary == binary).order_by(services.c.host)).scalars())
 
@@ -281,16 +281,18 @@ def hosts(tx: CellTransaction, binary: str) -> list[str]:
 _IDENTIFIED = sa.select(services.c.host).where(
     services.c.binary == sa.bindparam("of"),
     services.c.identified == sa.true(),
-    services.c.host.in_(dialect.uuids("hosts")),
+    services.c.host.in_(dialect.uuids_parameter("hosts")),
 )
 
 
-def identified(tx: CellTransaction, binary: str, hosts: Iterable[str]) -> set[str]:
+def list_identified(tx: CellTransaction, binary: str, hosts: Iterable[str]) -> set[str]:
     """Those of these hosts whose agents were shown to be theirs when they started."""
-    ordered, found = sorted(hosts), set[str]()
+    ordered, identified_hosts = sorted(hosts), set[str]()
     for start in range(0, len(ordered), dialect.IN_LIST_SIZE):
-        found.update(tx.execute(_IDENTIFIED, {"of": binary, "hosts": ordered[start : start + dialect.IN_LIST_SIZE]}).scalars())
-    return found
+        identified_hosts.update(
+            tx.execute(_IDENTIFIED, {"of": binary, "hosts": ordered[start : start + dialect.IN_LIST_SIZE]}).scalars()
+        )
+    return identified_hosts
 
 
 class SeenService(NamedTuple):
@@ -321,10 +323,10 @@ _SEEN = sa.select(services, _AGE).where(services.c.binary == sa.bindparam("of"))
 def list_seen(tx: CellTransaction, binary: str, host: str | None = None) -> list[SeenService]:
     """The services of this kind by host, or the one of this host if there is one."""
     query = _SEEN if host is None else _SEEN.where(services.c.host == host)
-    return readable(tx.execute(query, {"of": binary}), _seen, services)
+    return convert_readable(tx.execute(query, {"of": binary}), _seen_from_row, services)
 
 
-def _seen(row: sa.Row[Any]) -> SeenService:
+def _seen_from_row(row: sa.Row[Any]) -> SeenService:
     values = dict(row._mapping)
     return SeenService(age=max(0.0, values.pop("age")), service=Service(**values))
 
@@ -334,7 +336,7 @@ _IS_RECENT = services.c.last_seen >= clock.Now() - sa.bindparam("window")
 _FLAGS = ("disabled", "forced_down", "stopping")
 
 
-def _signs(which: sa.ColumnElement[bool]) -> sa.Select[Any]:
+def _select_signs(which: sa.ColumnElement[bool]) -> sa.Select[Any]:
     """The services in arrays of some each, with the feed's head, which comes also if there are none.
 
     On SQLite, for three services in arrays of two::
@@ -349,19 +351,19 @@ def _signs(which: sa.ColumnElement[bool]) -> sa.Select[Any]:
     """
     place = sa.func.row_number().over() - 1
     flags = (sa.cast(services.c[name], sa.Integer).label(name) for name in _FLAGS)
-    told = (services.c.host, services.c.report_count, services.c.last_seen, *(services.c[name] for name in _FLAGS))
-    odd = dialect.OddColumn(*told).label(dialect.ODD)
+    raw_columns = (services.c.host, services.c.report_count, services.c.last_seen, *(services.c[name] for name in _FLAGS))
+    odd = dialect.OddColumn(*raw_columns).label(dialect.ODD)
     columns = (services.c.host, services.c.report_count, _AGE, *flags, (place // dialect.JSON_ARRAY_SIZE).label("number"), odd)
-    each = sa.select(*columns).where(which).subquery("numbered")
-    arrays = (dialect.JsonArray(each.c[name]).label(name) for name in ("host", "report_count", "age", *_FLAGS))
-    odd_rows = dialect.OddRows(each.c.host, each.c.odd).label(dialect.ODD)
-    pages = sa.select(*arrays, odd_rows).group_by(each.c.number).subquery("pages")
+    numbered = sa.select(*columns).where(which).subquery("numbered")
+    arrays = (dialect.JsonArray(numbered.c[name]).label(name) for name in ("host", "report_count", "age", *_FLAGS))
+    odd_rows = dialect.OddRows(numbered.c.host, numbered.c.odd).label(dialect.ODD)
+    pages = sa.select(*arrays, odd_rows).group_by(numbered.c.number).subquery("pages")
     heads = feed_head.outerjoin(pages, sa.true())
     return sa.select(feed_head.c.sequence, pages).select_from(heads).where(feed_head.c.id == 1)
 
 
-_SIGNS = _signs(_IS_OF_KIND)
-_RECENT_SIGNS = _signs(sa.and_(_IS_OF_KIND, _IS_RECENT))
+_SIGNS = _select_signs(_IS_OF_KIND)
+_RECENT_SIGNS = _select_signs(sa.and_(_IS_OF_KIND, _IS_RECENT))
 
 
 class Signs(NamedTuple):
@@ -379,22 +381,22 @@ class Signs(NamedTuple):
     head: int
 
 
-def signs(tx: CellTransaction, binary: str, window: float | None = None) -> Signs:
+def read_signs(tx: CellTransaction, binary: str, window: float | None = None) -> Signs:
     """Of all services of this kind; in no order. ``window``: only those heard of in so many last seconds; None: all.
 
     Asked every few seconds, so it is no more than is looked at then. With the feed's head, one statement shows an idle cell.
     """
     rows = tx.execute(_SIGNS, {"of": binary}) if window is None else tx.execute(_RECENT_SIGNS, {"of": binary, "window": window})
-    found = Signs([], [], [], [], [], [], 0)
+    signs_read = Signs([], [], [], [], [], [], 0)
     for head, hosts, counts, ages, *flags, odd in rows:
         complain_of_odd(services, odd)
-        found.hosts.extend(dialect.json_array(hosts, str))
-        found.report_counts.extend(dialect.json_array(counts, int))
-        found.ages.extend(dialect.json_array(ages, float))
-        for told, text in zip((found.disabled, found.forced_down, found.stopping), flags, strict=True):
-            told.extend(map(bool, dialect.json_array(text, int)))
-        found = found._replace(head=head)
-    return found
+        signs_read.hosts.extend(dialect.json_array(hosts, str))
+        signs_read.report_counts.extend(dialect.json_array(counts, int))
+        signs_read.ages.extend(dialect.json_array(ages, float))
+        for column, text in zip((signs_read.disabled, signs_read.forced_down, signs_read.stopping), flags, strict=True):
+            column.extend(map(bool, dialect.json_array(text, int)))
+        signs_read = signs_read._replace(head=head)
+    return signs_read
 
 
 _FORCED_DOWN = (
@@ -411,12 +413,12 @@ def forced_down(tx: CellTransaction, binary: str) -> list[str]:
 
 def set_disabled(tx: CellTransaction, host: str, binary: str, disabled: bool, reason: str | None, now: float) -> bool:
     """Take a host out of scheduling, or back in; the feed tells. Return whether that changed anything. Raises NotFound."""
-    return _set(tx, host, binary, {"disabled": disabled, "disabled_reason": reason if disabled else None}, now)
+    return _set_values(tx, host, binary, {"disabled": disabled, "disabled_reason": reason if disabled else None}, now)
 
 
 def set_forced_down(tx: CellTransaction, host: str, binary: str, forced_down: bool, now: float) -> bool:
     """Call a host dead whatever its agent says, or end that; the feed tells. Returns and raises as ``set_disabled``."""
-    return _set(tx, host, binary, {"forced_down": forced_down}, now)
+    return _set_values(tx, host, binary, {"forced_down": forced_down}, now)
 
 
 _OLDER = sa.select(services.c.host, services.c.messages).where(
@@ -424,7 +426,7 @@ _OLDER = sa.select(services.c.host, services.c.messages).where(
 )
 
 
-def older(tx: CellTransaction, binary: str) -> dict[str, str | None]:
+def list_older(tx: CellTransaction, binary: str) -> dict[str, str | None]:
     """``messages`` by host of the services of this kind whose messages are not those of this release."""
     return {row.host: row.messages for row in tx.execute(_OLDER, {"of": binary})}
 
@@ -433,37 +435,37 @@ def delete(tx: CellTransaction, host: str, binary: str) -> None:
     """Forget a service, such as one of a host that is gone for good; the feed tells. Raises NotFound."""
     gone = get(tx, host, binary)
     statement = sa.delete(services).where(services.c.host == host, services.c.binary == binary)
-    by_name.delete(tx, statement, _what(host, binary))
-    _tell(tx, gone, time.time())
-    _notify(tx, EventType.SERVICE_DELETE, gone, gone.last_seen)
+    by_name.delete(tx, statement, _describe_service(host, binary))
+    _append_event(tx, gone, time.time())
+    _put_notice(tx, EventType.SERVICE_DELETE, gone, gone.last_seen)
 
 
-def _notify(tx: CellTransaction, event: EventType, service: Service, now: float) -> None:
-    if outbox.kept(tx):
-        outbox.put(tx, "cell", [notification.of_service(event, service, now)])
+def _put_notice(tx: CellTransaction, event: EventType, service: Service, now: float) -> None:
+    if outbox.is_kept(tx):
+        outbox.put_notices(tx, "cell", [notification.of_service(event, service, now)])
 
 
-def _set(tx: CellTransaction, host: str, binary: str, values: dict[str, Any], now: float) -> bool:
+def _set_values(tx: CellTransaction, host: str, binary: str, values: dict[str, Any], now: float) -> bool:
     before = get(tx, host, binary)
     after = msgspec.structs.replace(before, **values)
     if after == before:
         return False
     tx.execute(sa.update(services).where(services.c.uuid == before.uuid), values)
-    _tell(tx, after, now)
-    _notify(tx, EventType.SERVICE_UPDATE, after, now)
+    _append_event(tx, after, now)
+    _put_notice(tx, EventType.SERVICE_UPDATE, after, now)
     return True
 
 
-def _tell(tx: CellTransaction, service: Service, now: float) -> None:
-    event = feed.NewEvent(kind=EventKind.SERVICE, key=service.host, version=0, payload=stored.dump(service))
-    feed.append(tx, [event], now)
+def _append_event(tx: CellTransaction, service: Service, now: float) -> None:
+    event = feed.NewEvent(kind=EventKind.SERVICE, key=service.host, version=0, payload=stored.dump_value(service))
+    feed.append_events(tx, [event], now)
 
 
-def _service(row: sa.Row[Any]) -> Service:
+def _service_from_row(row: sa.Row[Any]) -> Service:
     return Service(**row._mapping)
 
 
-def _what(host: str, binary: str) -> str:
+def _describe_service(host: str, binary: str) -> str:
     return f"Service '{binary}' on host '{host}'"
 
 
@@ -474,7 +476,7 @@ class ServiceCount(Object, frozen=True, kw_only=True):
     all: int
 
 
-def tally(tx: CellTransaction, binary: str, heard_since: float) -> ServiceCount:
+def count_services(tx: CellTransaction, binary: str, heard_since: float) -> ServiceCount:
     """Up is who was heard of since then (seconds since the epoch), does not stop and is not called dead."""
     alive = sa.and_(services.c.last_seen >= heard_since, services.c.forced_down == sa.false(), services.c.stopping == sa.false())
     counts = sa.select(sa.func.count(), sa.func.sum(sa.case((alive, 1), else_=0))).where(services.c.binary == binary)

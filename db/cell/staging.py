@@ -33,7 +33,7 @@ class NewInstance(Object, frozen=True, kw_only=True):
     launch_index: int
     created_at: float
 
-    def postponed(self, seconds: float) -> NewInstance:
+    def with_later_deadline(self, seconds: float) -> NewInstance:
         row = msgspec.structs.replace(self.instance, deadline=self.instance.deadline + seconds)
         return msgspec.structs.replace(self, instance=row)
 
@@ -45,15 +45,17 @@ class StagedPart(Object, frozen=True, kw_only=True):
     news: tuple[NewInstance, ...]
     sealed: str | None = None
 
-    def postponed(self, seconds: float) -> StagedPart:
+    def with_later_deadlines(self, seconds: float) -> StagedPart:
         """The same with deadlines so much later: another database's clock may be ahead."""
-        return msgspec.structs.replace(self, news=tuple(new.postponed(seconds) for new in self.news))
+        return msgspec.structs.replace(self, news=tuple(new.with_later_deadline(seconds) for new in self.news))
 
     def __repr__(self) -> str:
         return f"Part({self.spec.batch_id}, {len(self.news)} instances)"
 
 
-def stage(tx: CellTransaction, spec: RequestSpec, news: Sequence[NewInstance], now: float, sealed: str | None = None) -> list[str]:
+def stage_instances(
+    tx: CellTransaction, spec: RequestSpec, news: Sequence[NewInstance], now: float, sealed: str | None = None
+) -> list[str]:
     """Write STAGED rows; nobody in the cell acts on them. Returns the uuids that now stand as asked.
 
     Absent: inserted. STAGED under a lower fence: overwritten. STAGED under the same fence: was done before. Anything else is
@@ -69,26 +71,26 @@ def stage_all(tx: CellTransaction, parts: Sequence[StagedPart], now: float) -> l
     rows = [_instance_row(part.spec, new, now) for part in parts for new in part.news]
     if any(new.instance.turn for part in parts for new in part.news):
         rows = [_FIRST_BODY | row for row in rows]  # one statement has the same columns for all
-    inserted = dialect.insert_new(tx, instances, sorted(rows, key=_uuid))
+    inserted = dialect.insert_new(tx, instances, sorted(rows, key=_uuid_of))
     if inserted < len(rows):
-        return [uuid for part in sorted(parts, key=_batch) for uuid in _restage(tx, part.spec, part.news, now)]
-    texts = {part.spec.batch_id: stored.dump(part.spec) for part in parts}
+        return [uuid for part in sorted(parts, key=_batch_of) for uuid in _restage_instances(tx, part.spec, part.news, now)]
+    texts = {part.spec.batch_id: stored.dump_value(part.spec) for part in parts}
     tx.execute(_BUILDS, [_build_row(new.instance, texts[part.spec.batch_id]) for part in parts for new in part.news])
-    _attach(tx, parts, now)
+    _attach_details(tx, parts, now)
     return [str(row["uuid"]) for row in rows]
 
 
-def _uuid(row: dict[str, Any]) -> str:
+def _uuid_of(row: dict[str, Any]) -> str:
     return str(row["uuid"])
 
 
-def _batch(part: StagedPart) -> str:
+def _batch_of(part: StagedPart) -> str:
     return part.spec.batch_id
 
 
-def _restage(tx: CellTransaction, spec: RequestSpec, news: Sequence[NewInstance], now: float) -> list[str]:
+def _restage_instances(tx: CellTransaction, spec: RequestSpec, news: Sequence[NewInstance], now: float) -> list[str]:
     """The rare path: some uuid was there before. Which of the others were just inserted is told by their missing build."""
-    text = stored.dump(spec)
+    text = stored.dump_value(spec)
     staged: list[str] = []
     by_uuid = {new.instance.uuid: new for new in news}
     query = (
@@ -105,7 +107,7 @@ def _restage(tx: CellTransaction, spec: RequestSpec, news: Sequence[NewInstance]
         staged.append(row.uuid)
         if row.build is None:
             tx.execute(_BUILDS, _build_row(new.instance, text))
-            _attach(tx, [StagedPart(spec=spec, news=(new,))], now)
+            _attach_details(tx, [StagedPart(spec=spec, news=(new,))], now)
         elif row.fence < new.instance.fence:
             tx.execute(sa.update(instances).where(instances.c.uuid == row.uuid), _instance_row(spec, new, now) | {"uuid": row.uuid})
             tx.execute(sa.update(builds).where(builds.c.instance_uuid == row.uuid), _build_row(new.instance, text))
@@ -151,23 +153,23 @@ def _build_row(row: Instance, spec_text: str) -> dict[str, Any]:
     return {
         "instance_uuid": row.uuid,
         "spec": spec_text,
-        "limits": stored.dump(row.limits),
-        "alternates": stored.dump(row.alternates),
+        "limits": stored.dump_value(row.limits),
+        "alternates": stored.dump_value(row.alternates),
         "max_attempts": row.max_attempts,
-        "history": stored.dump(row.history),
+        "history": stored.dump_value(row.history),
         "deadline": row.deadline,
         "has_group": row.has_group,
         "sent_at": 0.0,
-        "ports": stored.dump(row.ports) if row.ports else None,
+        "ports": stored.dump_value(row.ports) if row.ports else None,
     }
 
 
-def _attach(tx: CellTransaction, parts: Sequence[StagedPart], now: float) -> None:
+def _attach_details(tx: CellTransaction, parts: Sequence[StagedPart], now: float) -> None:
     """What hangs off an instance from its first moment: tags, block devices, and in cell0 the fault."""
     words: list[dict[str, Any]] = []
     devices: list[dict[str, Any]] = []
     for part in parts:
-        mappings = [(position, stored.dump(device)) for position, device in enumerate(part.spec.properties.block_devices)]
+        mappings = [(position, stored.dump_value(device)) for position, device in enumerate(part.spec.properties.block_devices)]
         for new in part.news:
             uuid = new.instance.uuid
             words += [{"instance_uuid": uuid, "tag": tag} for tag in part.spec.properties.tags]
@@ -178,7 +180,7 @@ def _attach(tx: CellTransaction, parts: Sequence[StagedPart], now: float) -> Non
             tx.execute(statement, rows)
 
 
-def staged(tx: CellTransaction, before: float, limit: int, after: str = "") -> dict[str, int]:
+def list_staged(tx: CellTransaction, before: float, limit: int, after: str = "") -> dict[str, int]:
     """Fences of rows that have been STAGED since before ``before``, by uuid from ``after`` on: the settler's work."""
     query = (
         sa.select(instances.c.uuid, instances.c.fence)
@@ -207,8 +209,8 @@ def replace_lost(tx: CellTransaction, spec: RequestSpec, new: NewInstance, now: 
     if not dialect.insert_new(tx, instances, [_instance_row(spec, new, now)]):
         return False
     _remove_parts(tx, new.instance.uuid)  # of the lost row
-    tx.execute(_BUILDS, _build_row(new.instance, stored.dump(spec)))
-    _attach(tx, [StagedPart(spec=spec, news=(new,))], now)
+    tx.execute(_BUILDS, _build_row(new.instance, stored.dump_value(spec)))
+    _attach_details(tx, [StagedPart(spec=spec, news=(new,))], now)
     return True
 
 
@@ -219,4 +221,10 @@ def _remove_parts(tx: CellTransaction, uuid: str) -> None:
 
 def fault_row(row: Instance, now: float) -> dict[str, Any]:
     """A row of instance_faults: the sentence, and the attempts behind it as JSON."""
-    return {"instance_uuid": row.uuid, "code": 500, "message": row.fault, "details": stored.dump(row.history), "created_at": now}
+    return {
+        "instance_uuid": row.uuid,
+        "code": 500,
+        "message": row.fault,
+        "details": stored.dump_value(row.history),
+        "created_at": now,
+    }

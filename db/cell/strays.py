@@ -18,7 +18,7 @@ from objects.instance_row import Stray
 _SPECS = (
     sa.select(instance_table.c.batch_id, builds.c.spec)
     .join(builds, builds.c.instance_uuid == instance_table.c.uuid)
-    .where(instance_table.c.uuid.in_(dialect.uuids()), instance_table.c.batch_id.is_not(None))
+    .where(instance_table.c.uuid.in_(dialect.uuids_parameter()), instance_table.c.batch_id.is_not(None))
 )
 
 
@@ -27,16 +27,16 @@ def _specs_of(tx: CellTransaction, uuids: Iterable[str]) -> dict[str, str]:
     return {row.batch_id: row.spec for row in tx.execute(_SPECS, {"uuids": sorted(uuids)})}
 
 
-def strays(tx: CellTransaction, uuids: Iterable[str]) -> list[Stray]:
+def list_strays(tx: CellTransaction, uuids: Iterable[str]) -> list[Stray]:
     """Those of these rows that were handed over to this cell, by uuid, with what the API level may have lost of them."""
-    found = cell_rows.rows(tx, uuids).rows
-    rows = [row for _, row in sorted(found.items()) if row.state is not State.STAGED]
+    rows_read = cell_rows.read_rows(tx, uuids).rows
+    rows = [row for _, row in sorted(rows_read.items()) if row.state is not State.STAGED]
     specs: dict[str, str] = {}
     for start in range(0, len(rows), dialect.IN_LIST_SIZE):
         specs |= _specs_of(tx, [row.uuid for row in rows[start : start + dialect.IN_LIST_SIZE]])
     ended = [row.uuid for row in rows if row.state is State.ERROR]
     faults = {row.uuid: row.fault for row in instances.read(tx, ended)} if ended else {}
-    ports = cell_rows.ports(tx, [row.uuid for row in rows])
+    ports = cell_rows.ports_by_row(tx, [row.uuid for row in rows])
     deleted = [row.uuid for row in rows if row.state is State.DELETED]
     snapshots = cell_rows.snapshots_of(tx, deleted) if deleted else {}
     return [

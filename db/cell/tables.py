@@ -12,16 +12,16 @@ from db.sql.types import (
     Sealed,
     Time,
     Uuid,
-    certification,
     dead_letters,
+    define_certification,
+    define_processes,
+    define_table,
     notifications_table,
-    processes,
-    table,
 )
 
 metadata = sa.MetaData(naming_convention=NAMING)
 
-instances = table(
+instances = define_table(
     "instances",
     metadata,
     sa.Column("uuid", Uuid, primary_key=True),
@@ -57,7 +57,7 @@ instances = table(
     sa.Index("ix_instances_batch_id", "batch_id"),
 )
 
-builds = table(
+builds = define_table(
     "builds",
     metadata,
     sa.Column("instance_uuid", Uuid, primary_key=True),
@@ -72,7 +72,7 @@ builds = table(
     sa.Column("ports", Json),  # [Port...]; NULL: none
 )
 
-tasks = table(
+tasks = define_table(
     "tasks",
     metadata,
     # Tasks that are not over: what a running instance's host is to do to its guest
@@ -86,7 +86,7 @@ tasks = table(
     sa.Column("sealed", Sealed),  # BootSecrets of a rebuild, for this cell's scope
 )
 
-snapshots = table(
+snapshots = define_table(
     "snapshots",
     metadata,
     # The latest snapshot of each shelved body. It stays with the tombstone: a restored API database learns of it from here
@@ -95,7 +95,7 @@ snapshots = table(
     sa.Column("image_id", Uuid, nullable=False),  # its name in the image store
 )
 
-build_secrets = table(
+build_secrets = define_table(
     "build_secrets",
     metadata,
     sa.Column("batch_id", Uuid, primary_key=True),
@@ -105,14 +105,14 @@ build_secrets = table(
     sa.Column("created_at", Time, nullable=False),
 )
 
-tags = table(
+tags = define_table(
     "tags",
     metadata,
     sa.Column("instance_uuid", Uuid, primary_key=True),
     sa.Column("tag", sa.String(80), primary_key=True),
 )
 
-block_device_mappings = table(
+block_device_mappings = define_table(
     "block_device_mappings",
     metadata,
     sa.Column("instance_uuid", Uuid, primary_key=True),
@@ -120,7 +120,7 @@ block_device_mappings = table(
     sa.Column("mapping", Json, nullable=False),
 )
 
-instance_actions = table(
+instance_actions = define_table(
     "instance_actions",
     metadata,
     sa.Column("id", BigId, primary_key=True, autoincrement=True),
@@ -131,7 +131,7 @@ instance_actions = table(
     sa.Column("started_at", Time, nullable=False),  # the outcome is in the instance's row
 )
 
-instance_faults = table(
+instance_faults = define_table(
     "instance_faults",
     metadata,
     sa.Column("id", BigId, primary_key=True, autoincrement=True),
@@ -142,7 +142,7 @@ instance_faults = table(
     sa.Column("created_at", Time, nullable=False),
 )
 
-services = table(
+services = define_table(
     "services",
     metadata,
     sa.Column("uuid", Uuid, primary_key=True),
@@ -166,9 +166,9 @@ services = table(
     sa.UniqueConstraint("host", "binary"),
 )
 
-cell_processes = processes("cell_processes", metadata)
+cell_processes = define_processes("cell_processes", metadata)
 
-compute_nodes = table(
+compute_nodes = define_table(
     "compute_nodes",
     metadata,
     sa.Column("host", Name, primary_key=True),
@@ -178,7 +178,7 @@ compute_nodes = table(
     sa.Index("ix_compute_nodes_node", "node"),
 )
 
-host_terms = table(
+host_terms = define_table(
     "host_terms",
     metadata,
     # What a node counts with. A node without a row was on record before: its stats are its terms
@@ -189,7 +189,7 @@ host_terms = table(
     sa.Column("ratios", Json, nullable=False),  # OwnRatios
 )
 
-incarnation_seen = table(
+incarnation_seen = define_table(
     "incarnation_seen",
     metadata,
     # One row, id 1: the API database that wrote here last, and its highest mark (db/api/rows/incarnation.py)
@@ -198,7 +198,7 @@ incarnation_seen = table(
     sa.Column("mark", sa.BigInteger, nullable=False),
 )
 
-feed_head = table(
+feed_head = define_table(
     "feed_head",
     metadata,
     # One row, id 1. Its lock puts sequence numbers in commit order: it is taken last in a transaction and held to its end.
@@ -207,7 +207,7 @@ feed_head = table(
     sa.Column("trimmed", sa.BigInteger, nullable=False, default=0),  # highest sequence that was trimmed
 )
 
-feed = table(
+feed = define_table(
     "feed",
     metadata,
     sa.Column("sequence", sa.BigInteger, primary_key=True, autoincrement=False),
@@ -222,7 +222,7 @@ cell_notifications = notifications_table("cell_notifications", metadata)
 
 cell_dead_letters = dead_letters("cell_dead_letters", metadata)
 
-unknown_guests = table(
+unknown_guests = define_table(
     "unknown_guests",
     metadata,
     sa.Column("host", Name, primary_key=True),
@@ -231,4 +231,4 @@ unknown_guests = table(
     sa.Column("reported_at", Time, nullable=False),  # by the database's own clock
 )
 
-cell_certification = certification(metadata)
+cell_certification = define_certification(metadata)

@@ -31,7 +31,7 @@ _COLUMNS = tuple(column for column in tasks.c if column is not tasks.c.sealed)
 _OF = sa.select(*_COLUMNS, rows.c.power).join(rows, rows.c.uuid == tasks.c.instance_uuid)
 _ONE = _OF.where(tasks.c.instance_uuid == sa.bindparam("uuid"))
 _KEPT = sa.select(tasks.c.instance_uuid, tasks.c.number, tasks.c.sealed).where(
-    tasks.c.instance_uuid.in_(dialect.uuids()), tasks.c.sealed.is_not(None)
+    tasks.c.instance_uuid.in_(dialect.uuids_parameter()), tasks.c.sealed.is_not(None)
 )
 _GRANT = sa.update(tasks).where(tasks.c.instance_uuid == sa.bindparam("uuid")).values(builder=sa.bindparam("to"))
 
@@ -56,21 +56,23 @@ class DueTask(Object, frozen=True, kw_only=True):
     order: TaskOrder | None
 
 
-def ask(tx: CellTransaction, asked: Sequence[TaskFor], now: float) -> dict[str, Outcome]:
+def ask_tasks(tx: CellTransaction, tasks_asked: Sequence[TaskFor], now: float) -> dict[str, Outcome]:
     """Write each task into its row, unless the row has this task or a later one; return the outcomes by uuid."""
-    wanted = {each.instance_uuid: each for each in asked}
+    task_by_uuid = {task_for.instance_uuid: task_for for task_for in tasks_asked}
 
-    def decide(row: Instance) -> Outcome:
-        each = wanted[row.uuid]
-        return lifecycle.ask(row, each.task.number, each.task.power, each.fault)
+    def decide_task(row: Instance) -> Outcome:
+        task_for = task_by_uuid[row.uuid]
+        return lifecycle.ask_task(row, task_for.task.number, task_for.task.power, task_for.fault)
 
-    outcomes = instances.carry_out(tx, wanted, decide, now)
-    taken = [wanted[uuid] for uuid, outcome in outcomes.items() if isinstance(outcome, Change)]
-    _ORDER(tx, [_row(each.instance_uuid, each.task, each.sealed, now) for each in taken if each.fault is None])
-    over(tx, [each.instance_uuid for each in taken if each.fault is not None])
-    if named := [found for each in taken if (found := _snapshot(each)) is not None]:
+    outcomes = instances.carry_out(tx, task_by_uuid, decide_task, now)
+    taken = [task_by_uuid[uuid] for uuid, outcome in outcomes.items() if isinstance(outcome, Change)]
+    _ORDER(
+        tx, [_task_row(task_for.instance_uuid, task_for.task, task_for.sealed, now) for task_for in taken if task_for.fault is None]
+    )
+    forget_tasks(tx, [task_for.instance_uuid for task_for in taken if task_for.fault is not None])
+    if named := [snapshot_row for task_for in taken if (snapshot_row := _snapshot_of(task_for)) is not None]:
         _SNAPSHOT(tx, named)
-    instances.tell(tx, outcomes.values(), now)
+    instances.append_changes(tx, outcomes.values(), now)
     return outcomes
 
 
@@ -83,37 +85,37 @@ class TaskEnd(Object, frozen=True, kw_only=True):
     state: TaskState
 
 
-def relearn(tx: CellTransaction, ended: Mapping[str, TaskEnd], now: float) -> dict[str, Outcome]:
-    """Write how these tasks ended into rows of a restored database, by uuid; return the outcomes (``lifecycle.relearn``)."""
+def relearn_tasks(tx: CellTransaction, ended: Mapping[str, TaskEnd], now: float) -> dict[str, Outcome]:
+    """Write how these tasks ended into rows of a restored database, by uuid; return the outcomes (``lifecycle.relearn_task``)."""
 
-    def decide(row: Instance) -> Outcome:
+    def decide_relearned(row: Instance) -> Outcome:
         known = ended[row.uuid]
-        return lifecycle.relearn(row, known.version, known.number, known.power, known.state)
+        return lifecycle.relearn_task(row, known.version, known.number, known.power, known.state)
 
-    outcomes = instances.carry_out(tx, ended, decide, now)
-    over(tx, [uuid for uuid, outcome in outcomes.items() if isinstance(outcome, Change)])
-    instances.tell(tx, outcomes.values(), now)
+    outcomes = instances.carry_out(tx, ended, decide_relearned, now)
+    forget_tasks(tx, [uuid for uuid, outcome in outcomes.items() if isinstance(outcome, Change)])
+    instances.append_changes(tx, outcomes.values(), now)
     return outcomes
 
 
-def _row(uuid: str, task: Task, sealed: str | None, now: float) -> dict[str, Any]:
-    values = {"number": task.number, "kind": task.kind, "args": stored.dump(task.args), "builder": None, "sealed": sealed}
+def _task_row(uuid: str, task: Task, sealed: str | None, now: float) -> dict[str, Any]:
+    values = {"number": task.number, "kind": task.kind, "args": stored.dump_value(task.args), "builder": None, "sealed": sealed}
     return {"instance_uuid": uuid, "request_id": task.request_id, "sent_at": now} | values
 
 
-def _snapshot(each: TaskFor) -> dict[str, Any] | None:
-    task = each.task
+def _snapshot_of(task_for: TaskFor) -> dict[str, Any] | None:
+    task = task_for.task
     if task.kind is not TaskKind.SNAPSHOT or task.args.image_id is None:
         return None
-    return {"instance_uuid": each.instance_uuid, "number": task.number, "image_id": task.args.image_id}
+    return {"instance_uuid": task_for.instance_uuid, "number": task.number, "image_id": task.args.image_id}
 
 
-def of(tx: CellTransaction, uuid: str) -> Task | None:
+def read_task(tx: CellTransaction, uuid: str) -> Task | None:
     """The task of this instance that is not over. Raises one of ``stored.UNREADABLE`` or ValueError for one that cannot be read."""
     row = tx.execute(_ONE, {"uuid": uuid}).one_or_none()
     if row is None:
         return None
-    args = stored.load(row.args, TaskArgs)
+    args = stored.load_text(row.args, TaskArgs)
     return Task(
         number=row.number,
         kind=TaskKind(row.kind),
@@ -131,11 +133,11 @@ def secrets_name(uuid: str, number: int) -> str:
 
 def secrets_of(tx: CellTransaction, uuids: Iterable[str]) -> dict[str, Kept]:
     """The sealed secrets of the tasks of these instances that are not over, by instance, of those that have some."""
-    found = tx.execute(_KEPT, {"uuids": sorted(uuids)})
-    return {row.instance_uuid: Kept(batch_id=secrets_name(row.instance_uuid, row.number), sealed=row.sealed) for row in found}
+    kept_rows = tx.execute(_KEPT, {"uuids": sorted(uuids)})
+    return {row.instance_uuid: Kept(batch_id=secrets_name(row.instance_uuid, row.number), sealed=row.sealed) for row in kept_rows}
 
 
-def granted(tx: CellTransaction, builders: Mapping[str, str]) -> None:
+def record_granted(tx: CellTransaction, builders: Mapping[str, str]) -> None:
     """Note the agent start that each of these tasks was granted to, by instance uuid."""
     for uuid, builder in sorted(builders.items()):
         tx.execute(_GRANT, {"uuid": uuid, "to": builder})
@@ -143,25 +145,25 @@ def granted(tx: CellTransaction, builders: Mapping[str, str]) -> None:
 
 _CONNECTED = by_index(
     sa.select(tasks.c.instance_uuid, tasks.c.args).where(
-        tasks.c.instance_uuid.in_(dialect.uuids()), tasks.c.kind == TaskKind.INTERFACES
+        tasks.c.instance_uuid.in_(dialect.uuids_parameter()), tasks.c.kind == TaskKind.INTERFACES
     ),
     tasks,
 )
 _CONNECT = sa.update(builds).where(builds.c.instance_uuid == sa.bindparam("uuid")).values(ports=sa.bindparam("own"))
 
 
-def connected(tx: CellTransaction, uuids: Iterable[str]) -> None:
+def record_connected(tx: CellTransaction, uuids: Iterable[str]) -> None:
     """The tasks of these instances are done: note the interfaces that some of them have given their guests."""
     for row in tx.execute(_CONNECTED, {"uuids": sorted(uuids)}).all():
-        connect(tx, row.instance_uuid, stored.load(row.args, TaskArgs).ports)
+        connect_interfaces(tx, row.instance_uuid, stored.load_text(row.args, TaskArgs).ports)
 
 
-def connect(tx: CellTransaction, uuid: str, ports: Sequence[Port]) -> None:
+def connect_interfaces(tx: CellTransaction, uuid: str, ports: Sequence[Port]) -> None:
     """Note the interfaces that the guest of this instance has."""
-    tx.execute(_CONNECT, {"uuid": uuid, "own": stored.dump(tuple(ports)) if ports else None})
+    tx.execute(_CONNECT, {"uuid": uuid, "own": stored.dump_value(tuple(ports)) if ports else None})
 
 
-def over(tx: CellTransaction, uuids: Iterable[str]) -> None:
+def forget_tasks(tx: CellTransaction, uuids: Iterable[str]) -> None:
     """Forget the tasks of these instances."""
     _FORGET(tx, sorted(uuids))
 
@@ -175,21 +177,21 @@ _DUE = (
 _UNFINISHED = (TaskState.ORDERED, TaskState.RUNNING)
 
 
-def unfinished(tx: CellTransaction, before: float, limit: int) -> tuple[list[DueTask], dict[str, Exception]]:
+def list_unfinished(tx: CellTransaction, before: float, limit: int) -> tuple[list[DueTask], dict[str, Exception]]:
     """At most ``limit`` tasks last sent before ``before``, the longest waiting first, and the errors of unreadable ones by uuid."""
-    return _due(tx, _DUE.where(tasks.c.sent_at < before).limit(limit))
+    return _due_tasks(tx, _DUE.where(tasks.c.sent_at < before).limit(limit))
 
 
-def orders(tx: CellTransaction, uuids: Iterable[str]) -> list[DueTask]:
+def orders_of(tx: CellTransaction, uuids: Iterable[str]) -> list[DueTask]:
     """The tasks of these instances that are not over."""
-    return _due(tx, _DUE.where(tasks.c.instance_uuid.in_(sorted(uuids))))[0]
+    return _due_tasks(tx, _DUE.where(tasks.c.instance_uuid.in_(sorted(uuids))))[0]
 
 
-def _due(tx: CellTransaction, query: sa.Select[Any]) -> tuple[list[DueTask], dict[str, Exception]]:
-    found: list[DueTask] = []
+def _due_tasks(tx: CellTransaction, query: sa.Select[Any]) -> tuple[list[DueTask], dict[str, Exception]]:
+    due: list[DueTask] = []
     unreadable: dict[str, Exception] = {}
     for row in sound_rows(tx.execute(query), tasks):
-        wanted = row.state == State.ACTIVE and row.task_number == row.number and row.task_state in _UNFINISHED
+        is_wanted = row.state == State.ACTIVE and row.task_number == row.number and row.task_state in _UNFINISHED
         try:
             order = TaskOrder(
                 instance_uuid=row.instance_uuid,
@@ -198,19 +200,21 @@ def _due(tx: CellTransaction, query: sa.Select[Any]) -> tuple[list[DueTask], dic
                 number=row.number,
                 kind=TaskKind(row.kind),
                 power=Power(row.power),
-                args=stored.load(row.args, TaskArgs),
+                args=stored.load_text(row.args, TaskArgs),
                 request_id=row.request_id,
             )
         except (*stored.UNREADABLE, ValueError) as error:
             unreadable[row.instance_uuid] = error
         else:
-            found.append(DueTask(instance_uuid=row.instance_uuid, host=row.host or "", order=order if wanted else None))
-    return found, unreadable
+            due.append(DueTask(instance_uuid=row.instance_uuid, host=row.host or "", order=order if is_wanted else None))
+    return due, unreadable
 
 
-_SENT = by_index(sa.update(tasks).where(tasks.c.instance_uuid.in_(dialect.uuids())).values(sent_at=sa.bindparam("now")), tasks)
+_SENT = by_index(
+    sa.update(tasks).where(tasks.c.instance_uuid.in_(dialect.uuids_parameter())).values(sent_at=sa.bindparam("now")), tasks
+)
 
 
-def sent(tx: CellTransaction, uuids: Iterable[str], now: float) -> None:
+def record_sent(tx: CellTransaction, uuids: Iterable[str], now: float) -> None:
     """Record when orders were sent again."""
     tx.execute(_SENT, {"uuids": sorted(uuids), "now": now})

@@ -1,6 +1,6 @@
 """The database's own clock: what is written and read by it can be compared, whatever the clocks of the machines around it say.
 
-A statement uses ``Now``. Code that needs a number asks ``Database.now``, which extrapolates the last ``ClockReading``.
+A statement uses ``Now``. Code that needs a number asks ``Database.current_time``, which extrapolates the last ``ClockReading``.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _SPELLED = {
 
 
 @compiles(Now)
-def _spell(element: Now, compiler: Any, **_: object) -> str:
+def _spell_now(element: Now, compiler: Any, **_: object) -> str:
     return _SPELLED[compiler.dialect.name]
 
 
@@ -40,7 +40,7 @@ READING_LIFETIME_S = 300.0
 """Seconds for which a reading is extrapolated. A step of the database's clock is noticed this late."""
 
 
-def _steady() -> float:
+def _steady_time() -> float:
     """Seconds on a clock that nobody sets and that goes on while the machine sleeps."""
     return time.clock_gettime(time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic()
 
@@ -58,26 +58,26 @@ class ClockReading:
         self._last: tuple[float, float] | None = None
         """The database's time, and this machine's steady clock at that moment."""
 
-    def note(self, now: float) -> None:
+    def note_time(self, now: float) -> None:
         """The database's clock says ``now``, in seconds since the epoch."""
-        self._last = (now, _steady())
+        self._last = (now, _steady_time())
 
-    def refresh(self, tx: Connection) -> None:
+    def refresh_reading(self, tx: Connection) -> None:
         """Read it by a statement of this transaction."""
-        sent = _steady()
+        sent = _steady_time()
         now = read(tx)
-        self._last = (now, (sent + _steady()) / 2)
+        self._last = (now, (sent + _steady_time()) / 2)
 
-    def take(self, connection: Any, dialect: str) -> None:
+    def take_reading(self, connection: Any, dialect: str) -> None:
         """Read it on a driver's connection that was just opened: several times while the machine is busy; the quickest counts."""
         cursor = connection.cursor()
         quickest = None
         try:
             for _ in range(READINGS_LIMIT):
-                sent = _steady()
+                sent = _steady_time()
                 cursor.execute(f"SELECT {_SPELLED[dialect]}")
                 now = float(cursor.fetchone()[0])
-                took = _steady() - sent
+                took = _steady_time() - sent
                 if quickest is None or took < quickest:
                     quickest = took
                     self._last = (now, sent + took / 2)
@@ -89,12 +89,12 @@ class ClockReading:
     @property
     def is_fresh(self) -> bool:
         last = self._last
-        return last is not None and _steady() - last[1] < READING_LIFETIME_S
+        return last is not None and _steady_time() - last[1] < READING_LIFETIME_S
 
-    def now(self) -> float | None:
+    def current_time(self) -> float | None:
         """What the database's clock says now, in seconds since the epoch; None: it was never read."""
         last = self._last
-        return None if last is None else last[0] + _steady() - last[1]
+        return None if last is None else last[0] + _steady_time() - last[1]
 
 
 def read(tx: Connection) -> float:

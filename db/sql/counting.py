@@ -35,11 +35,11 @@ class StatementCounter:
         self._rows: Counter[tuple[str, str]] = Counter()
 
     def start(self) -> StatementCounter:
-        sa.event.listen(sa.Engine, "after_cursor_execute", self._count)
+        sa.event.listen(sa.Engine, "after_cursor_execute", self._count_execution)
         return self
 
     def stop(self) -> None:
-        sa.event.remove(sa.Engine, "after_cursor_execute", self._count)
+        sa.event.remove(sa.Engine, "after_cursor_execute", self._count_execution)
 
     def __enter__(self) -> StatementCounter:
         return self.start()
@@ -47,31 +47,31 @@ class StatementCounter:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.stop()
 
-    def reset(self) -> None:
+    def reset_counts(self) -> None:
         """Forget what was counted so far."""
         with self._lock:
             self._executions.clear()
             self._rows.clear()
 
-    def totals(self) -> dict[str, StatementCount]:
+    def totals_by_database(self) -> dict[str, StatementCount]:
         """Counts by the name of the database."""
         with self._lock:
             names = sorted({name for name, _ in self._executions})
-            return {name: self._sum(name) for name in names}
+            return {name: self._sum_counts(name) for name in names}
 
-    def statements(self) -> dict[tuple[str, str], StatementCount]:
+    def count_by_statement(self) -> dict[tuple[str, str], StatementCount]:
         """Counts by the name of the database and the text of the statement, most frequent first."""
         with self._lock:
             return {key: StatementCount(executions=n, rows=self._rows[key]) for key, n in self._executions.most_common()}
 
-    def _sum(self, name: str) -> StatementCount:
+    def _sum_counts(self, name: str) -> StatementCount:
         keys = [key for key in self._executions if key[0] == name]
         return StatementCount(executions=sum(self._executions[k] for k in keys), rows=sum(self._rows[k] for k in keys))
 
-    def _count(
+    def _count_execution(
         self, tx: sa.Connection, cursor: object, statement: str, parameters: Sequence[Any], context: object, executemany: bool
     ) -> None:
-        if self._databases and not any(database.has(tx.engine) for database in self._databases):
+        if self._databases and not any(database.has_engine(tx.engine) for database in self._databases):
             return
         key = (tx.engine.logging_name or "", statement)
         with self._lock:

@@ -35,22 +35,27 @@ def insert_new(tx: Connection, table: sa.Table, rows: list[dict[str, Any]]) -> i
     return tx.execute(statement, rows).rowcount
 
 
-def _sqlite(table: sa.Table) -> sa.Insert:
+def _insert_on_sqlite(table: sa.Table) -> sa.Insert:
     return sqlite.insert(table).on_conflict_do_nothing()
 
 
-def _postgresql(table: sa.Table) -> sa.Insert:
+def _insert_on_postgresql(table: sa.Table) -> sa.Insert:
     return postgresql.insert(table).on_conflict_do_nothing()
 
 
-def _mysql(table: sa.Table) -> sa.Insert:
+def _insert_on_mysql(table: sa.Table) -> sa.Insert:
     return mysql.insert(table).prefix_with("IGNORE")
 
 
-_INSERT_NEW = {"sqlite": _sqlite, "postgresql": _postgresql, "mysql": _mysql, "mariadb": _mysql}
+_INSERT_NEW = {
+    "sqlite": _insert_on_sqlite,
+    "postgresql": _insert_on_postgresql,
+    "mysql": _insert_on_mysql,
+    "mariadb": _insert_on_mysql,
+}
 
 
-def uuids(name: str = "uuids") -> sa.BindParameter[list[str]]:
+def uuids_parameter(name: str = "uuids") -> sa.BindParameter[list[str]]:
     """A bound IN list."""
     return sa.bindparam(name, expanding=True)
 
@@ -127,14 +132,14 @@ def _sqlite_odd_column(element: OddColumn, compiler: SQLCompiler, **options: Any
     cases = []
     for column in element.clauses:
         value = compiler.process(column, **options)
-        odd = f"typeof({value}) NOT IN ({_storage(column.type)}, 'null')"
+        odd = f"typeof({value}) NOT IN ({_storage_classes(column.type)}, 'null')"
         if isinstance(column.type, sa.Double):  # JSON has no infinite numbers
             odd += f" OR abs({value}) > 1.7e308"
         cases.append(f"WHEN {odd} THEN '{column.name}'")
     return f"CASE {' '.join(cases)} END"
 
 
-def _storage(kind: sa.types.TypeEngine[Any]) -> str:
+def _storage_classes(kind: sa.types.TypeEngine[Any]) -> str:
     """The storage classes of SQLite that hold values of this type."""
     if isinstance(kind, sa.String):
         return "'text'"
@@ -149,14 +154,14 @@ def _sqlite_odd_rows(element: OddRows, compiler: SQLCompiler, **options: Any) ->
 
 def json_array(text: str | None, kind: type[T]) -> list[T]:
     """The values of a ``JsonArray``."""
-    return typed.decode(text, list[kind]) if text else []  # type: ignore[valid-type]  # a type that is a value
+    return typed.decode_json(text, list[kind]) if text else []  # type: ignore[valid-type]  # a type that is a value
 
 
 class Upsert:
     """The statement for one table. Rows are new or not by the columns ``key``, which have a unique index.
 
     Of a row that is there, the columns ``replaced`` take the new values and those of ``computed`` the expression's.
-    ``one`` also returns the subqueries ``beside``, as committed when it runs. It waits for no writer of their tables.
+    ``upsert_one`` also returns the subqueries ``beside``, as committed when it runs. It waits for no writer of their tables.
     """
 
     def __init__(
@@ -189,7 +194,7 @@ class Upsert:
         if rows:
             tx.execute(self._statements[tx.dialect.name], [dict(row) for row in rows])
 
-    def one(self, tx: Connection, row: Mapping[str, Any]) -> sa.Row[Any]:
+    def upsert_one(self, tx: Connection, row: Mapping[str, Any]) -> sa.Row[Any]:
         """The same for a single row, which is returned as it is now. It stays locked until the transaction ends."""
         return tx.execute(self._returning[tx.dialect.name], dict(row)).one()
 
@@ -223,12 +228,14 @@ class UpdateMany:
         names = tuple(rows[0])
         matched = 0
         for start in range(0, len(rows), IN_LIST_SIZE):
-            some = rows[start : start + IN_LIST_SIZE]
-            matched += tx.exec_driver_sql(self._text(names, len(some)), tuple(row[n] for row in some for n in names)).rowcount
+            page = rows[start : start + IN_LIST_SIZE]
+            matched += tx.exec_driver_sql(
+                self._statement_text(names, len(page)), tuple(row[n] for row in page for n in names)
+            ).rowcount
         return matched
 
     @functools.lru_cache(maxsize=512)  # noqa: B019 - made once per statement of the program, which lives as long
-    def _text(self, names: tuple[str, ...], rows: int) -> str:
+    def _statement_text(self, names: tuple[str, ...], rows: int) -> str:
         first = ", ".join(f"%s AS {name}" for name in names)
         other = ", ".join(["%s"] * len(names))
         values = " UNION ALL SELECT ".join([first, *([other] * (rows - 1))])

@@ -90,21 +90,21 @@ class Database(Generic[Tx_co]):
         outbox: bool = False,
         certified: bool = True,
     ) -> None:
-        parsed = urls.parse(url)
+        parsed = urls.parse_url(url)
         urls.check_driver(parsed)
         self.dialect: str = parsed.get_backend_name()
-        self.url_masked: str = urls.masked(url)
+        self.url_masked: str = urls.masked_url(url)
         self.name = name or os.path.basename(str(parsed.database))
         self._file = urls.file_of(parsed)
         self._turn = turn_of(self._file) if self._file else Turn(exclusive=False)
         opening = Opening(url=url, name=self.name, max_pool_size=max_pool_size, create=create, outbox=outbox)
         self._clock = clock.ClockReading()
         self._certified = certified
-        writing = facade.make(opening, self._clock)
+        writing = facade.make_facade(opening, self._clock)
         # Connections for reading refuse to write, so the first test finds a function that was given to the wrong method. On a
         # server they save the round trip that ends a transaction.
-        reading = facade.make(msgspec.structs.replace(opening, query_only=True), self._clock)
-        brief = facade.make(
+        reading = facade.make_facade(msgspec.structs.replace(opening, query_only=True), self._clock)
+        brief = facade.make_facade(
             msgspec.structs.replace(opening, query_only=True, statement_timeout=BRIEF_STATEMENT_TIMEOUT_S), self._clock
         )
         self._refused: _RefusedWrite | None = None
@@ -139,7 +139,7 @@ class Database(Generic[Tx_co]):
         """
         return self._run(lambda: self._read_briefly_once(lambda tx: fn(cast(Tx_co, tx), *args, **kwargs)))
 
-    def now(self) -> float:
+    def current_time(self) -> float:
         """What the database's clock says, in seconds since the epoch: stored times are compared with it, not with a machine's.
 
         Mostly without a statement: each new connection reads it, and this process extrapolates. Raises DatabaseUnavailable if it
@@ -147,15 +147,15 @@ class Database(Generic[Tx_co]):
         """
         if not self._clock.is_fresh:
             try:
-                self.read(self._clock.refresh)
+                self.read(self._clock.refresh_reading)
             except errors.DatabaseUnavailable:
-                if self._clock.now() is None:
+                if self._clock.current_time() is None:
                     raise
-        return self._clock.now() or 0.0
+        return self._clock.current_time() or 0.0
 
     @property
     def knows_time(self) -> bool:
-        """Whether ``now`` answers without asking the database."""
+        """Whether ``current_time`` answers without asking the database."""
         return self._clock.is_fresh
 
     def check_writable(self, refusal: str = "") -> None:
@@ -173,14 +173,14 @@ class Database(Generic[Tx_co]):
         if self._file and os.path.exists(self._file) and not os.access(self._file, os.W_OK):
             raise errors.ReadOnlyDatabase(f"Database {self.url_masked} takes no writes: its file may not be written")
 
-    def has(self, engine: sa.Engine) -> bool:
+    def has_engine(self, engine: sa.Engine) -> bool:
         """Whether the engine is one of this database's."""
-        return any(opened.has(engine) for opened in self._facades)
+        return any(opened.has_engine(engine) for opened in self._facades)
 
-    def dispose(self) -> None:
+    def dispose_connections(self) -> None:
         """Close the idle connections, and use none again that is in use now. The next transaction opens new ones."""
         for opened in self._facades:
-            opened.dispose()
+            opened.dispose_connections()
 
     def _run(self, transaction: Callable[[], T]) -> T:
         begun = time.monotonic()
@@ -190,15 +190,15 @@ class Database(Generic[Tx_co]):
             except Exception as error:
                 if self._file and retry.is_not_text(error):
                     return self._read_tolerantly(transaction)
-                if (kind := retry.classify(error)) is not retry.ErrorKind.OTHER:
+                if (kind := retry.classify_error(error)) is not retry.ErrorKind.OTHER:
                     metrics.DATABASE_ERRORS.labels(self.name, kind.value).inc()
                 if not retry.is_passing(error):
                     raise
-                return retry.again(transaction, error, spent=time.monotonic() - begun)
+                return retry.retry_transaction(transaction, error, spent=time.monotonic() - begun)
         except errors.SuperconductorError:
             raise
         except Exception as error:
-            unavailable = self._unavailable(error)
+            unavailable = self._unavailable_error(error)
             if unavailable is None:
                 raise
             if isinstance(unavailable, (errors.StorageFull, errors.ReadOnlyDatabase)):
@@ -215,17 +215,17 @@ class Database(Generic[Tx_co]):
         finally:
             self._tolerant.on = False
 
-    def _begin(self, tx: sa.Connection, statement: str) -> None:
+    def _begin_on_sqlite(self, tx: sa.Connection, statement: str) -> None:
         """Speak to the SQLite driver itself: it takes a tenth of the time of a statement of SQLAlchemy's."""
         connection = cast(sqlite3.Connection, tx.connection.driver_connection)
-        connection.text_factory = _replacing if getattr(self._tolerant, "on", False) else str
+        connection.text_factory = _decode_replacing if getattr(self._tolerant, "on", False) else str
         connection.execute(statement)
 
     def _write_once(self, body: Callable[[sa.Connection], T]) -> T:
         me = threading.get_ident()
         if me in self._turn.writers:
             raise NestedWrite(f"a write to {self!r} began inside another one of the same thread")
-        if not self._turn.take(WRITE_TURN_TIMEOUT_S):
+        if not self._turn.take_turn(WRITE_TURN_TIMEOUT_S):
             raise errors.DatabaseUnavailable(
                 f"Database {self.url_masked} is busy: no write could begin within {WRITE_TURN_TIMEOUT_S:.0f} s"
             )
@@ -243,24 +243,26 @@ class Database(Generic[Tx_co]):
                 if self._file:
                     # After a deferred BEGIN, a write that follows a read fails at once if another has written meanwhile; no busy
                     # timeout helps.
-                    self._begin(tx, "BEGIN IMMEDIATE")
+                    self._begin_on_sqlite(tx, "BEGIN IMMEDIATE")
                 certified = Certified(tx) if self._certified else None
                 result = body(tx)
                 if certified is not None:
-                    certified.finish()
+                    certified.certify_writes()
                 committing = True
             self._refused = None
             return result
         except Exception as error:
             if committing and retry.is_unsure(error):
-                raise OutcomeUnknown(f"Database {self.url_masked} was lost during a commit: {retry.cause(error)}") from error
+                raise OutcomeUnknown(f"Database {self.url_masked} was lost during a commit: {retry.cause_of(error)}") from error
             raise
 
     def _read_briefly_once(self, body: Callable[[sa.Connection], T]) -> T:
         try:
             if not self._file:
                 return self._read_once(body, self._brief_reader)
-            return self._read_once(lambda tx: _until(tx, time.monotonic() + BRIEF_STATEMENT_TIMEOUT_S, body), self._brief_reader)
+            return self._read_once(
+                lambda tx: _run_until(tx, time.monotonic() + BRIEF_STATEMENT_TIMEOUT_S, body), self._brief_reader
+            )
         except Exception as error:
             if retry.is_out_of_time(error):
                 raise errors.TooCostly(TOO_COSTLY) from error
@@ -270,10 +272,10 @@ class Database(Generic[Tx_co]):
         try:
             with (reader or self._reader).using(_Context()) as tx:
                 if self._file:
-                    self._begin(tx, "BEGIN")
+                    self._begin_on_sqlite(tx, "BEGIN")
                 return body(tx)
         except Exception as error:
-            if self._refuses_writes(retry.cause(error)):
+            if self._refuses_writes(retry.cause_of(error)):
                 raise WriteInRead(f"a function that writes was given to read() of {self!r}") from error
             raise
 
@@ -283,9 +285,9 @@ class Database(Generic[Tx_co]):
             return getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_READONLY
         return retry.is_read_only(error)
 
-    def _unavailable(self, error: Exception) -> errors.DatabaseUnavailable | None:
-        kind = retry.classify(error)
-        reason = mask_url(str(retry.cause(error)).strip().replace("\n", " "))
+    def _unavailable_error(self, error: Exception) -> errors.DatabaseUnavailable | None:
+        kind = retry.classify_error(error)
+        reason = mask_url(str(retry.cause_of(error)).strip().replace("\n", " "))
         if kind is retry.ErrorKind.UNSYNCED:
             text = f"Database {self.url_masked} has no schema, or an old one; apply it with 'superconductor db sync' ({reason})"
         elif kind is retry.ErrorKind.CONFLICT:
@@ -310,7 +312,7 @@ ApiDatabase: TypeAlias = Database[ApiTransaction]
 CellDatabase: TypeAlias = Database[CellTransaction]
 
 
-def _until(tx: sa.Connection, end: float, body: Callable[[sa.Connection], T]) -> T:
+def _run_until(tx: sa.Connection, end: float, body: Callable[[sa.Connection], T]) -> T:
     """Run ``body``; SQLite interrupts its statements after ``end`` (monotonic clock)."""
     connection = cast(sqlite3.Connection, tx.connection.driver_connection)
     connection.set_progress_handler(lambda: time.monotonic() > end, _SQLITE_STEPS_PER_CHECK)
@@ -320,5 +322,5 @@ def _until(tx: sa.Connection, end: float, body: Callable[[sa.Connection], T]) ->
         connection.set_progress_handler(None, 0)
 
 
-def _replacing(text: bytes) -> str:
+def _decode_replacing(text: bytes) -> str:
     return text.decode(errors="replace")

@@ -55,18 +55,18 @@ class Facade:
         self._engines: list[sa.Engine] = []
         manager.append_on_engine_create(self._engines.append)
 
-    def has(self, engine: sa.Engine) -> bool:
+    def has_engine(self, engine: sa.Engine) -> bool:
         return engine in self._engines
 
-    def dispose(self) -> None:
+    def dispose_connections(self) -> None:
         """Close the idle connections and forget those in use, which oslo.db's own way would take back and use again."""
         for engine in self._engines:
             engine.dispose()
 
 
-def make(opening: Opening, reading: clock.ClockReading) -> Facade:
+def make_facade(opening: Opening, reading: clock.ClockReading) -> Facade:
     """How to begin transactions on a database. ``reading``: where its new connections note its clock."""
-    url = urls.parse(opening.url)
+    url = urls.parse_url(opening.url)
     facade = enginefacade.transaction_context()
     if urls.file_of(url) is None:
         facade.configure(max_pool_size=opening.max_pool_size, max_overflow=MAX_OVERFLOW, pool_timeout=POOL_TIMEOUT_S)
@@ -77,13 +77,13 @@ def make(opening: Opening, reading: clock.ClockReading) -> Facade:
         thread_checkin=False,  # only for green threads
         logging_name=opening.name,
     )
-    facade.append_on_engine_create(functools.partial(_tune, url, opening, reading))
+    facade.append_on_engine_create(functools.partial(_tune_engine, url, opening, reading))
     # It logs each unknown error with a traceback. All errors are raised, so their callers log them.
     logging.getLogger("oslo_db.sqlalchemy.exc_filters").setLevel(logging.ERROR)
     return Facade(facade)
 
 
-def _tune(url: sa.URL, opening: Opening, reading: clock.ClockReading, engine: sa.Engine) -> None:
+def _tune_engine(url: sa.URL, opening: Opening, reading: clock.ClockReading, engine: sa.Engine) -> None:
     engine.update_execution_options(compiled_cache=statements.SHARED)
     if opening.outbox:
         engine.update_execution_options(keeps_outbox=True)
@@ -91,11 +91,11 @@ def _tune(url: sa.URL, opening: Opening, reading: clock.ClockReading, engine: sa
     engine.hide_parameters = True  # parameters hold user data and URLs of cells; errors must not show them
 
     @sa.event.listens_for(engine, "connect")
-    def settle(driver_connection: Any, record: sa.pool.ConnectionPoolEntry) -> None:
+    def settle_connection(driver_connection: Any, record: sa.pool.ConnectionPoolEntry) -> None:
         if url.get_backend_name() == "mysql":
-            galera.settle(driver_connection, record.info)
-        urls.settle(driver_connection, url, query_only=opening.query_only, statement_timeout=opening.statement_timeout)
-        reading.take(driver_connection, url.get_backend_name())
+            galera.settle_connection(driver_connection, record.info)
+        urls.settle_connection(driver_connection, url, query_only=opening.query_only, statement_timeout=opening.statement_timeout)
+        reading.take_reading(driver_connection, url.get_backend_name())
         driver_connection.rollback()
 
     _leave_read_only(engine)
@@ -145,7 +145,7 @@ def _keep_connections(engine: sa.Engine, size: int) -> None:
 
 def _look_for_file(engine: sa.Engine, file: str, opening: Opening) -> None:
     """SQLite makes a missing file, which hides a mistyped name until the first missing table."""
-    shown = urls.masked(opening.url)
+    shown = urls.masked_url(opening.url)
 
     @sa.event.listens_for(engine, "do_connect")
     def refuse_missing(dialect: object, record: object, args: list[Any], kwargs: dict[str, Any]) -> None:
@@ -164,5 +164,5 @@ def _leave_begin_to_us(engine: sa.Engine) -> None:
     """oslo.db would begin each transaction with a deferred BEGIN; with its mark of a transaction begun set, it does not."""
 
     @sa.event.listens_for(engine, "engine_connect")
-    def mark(tx: sa.Connection) -> None:
+    def mark_begun(tx: sa.Connection) -> None:
         tx.info["in_transaction"] = True

@@ -32,12 +32,12 @@ LOCK_ROWS = 65_536
 """Rows of ``certification`` that stand for locked rows. Two locks that share one cost a retry now and then, and nothing else."""
 
 
-def settle(connection: Any, info: dict[Any, Any]) -> None:
+def settle_connection(connection: Any, info: dict[Any, Any]) -> None:
     """Find out whether a new connection of MariaDB's driver leads to a node of a cluster, and tell it what it has to know then."""
     with connection.cursor() as cursor:
         cursor.execute("SHOW SESSION VARIABLES LIKE 'wsrep_on'")  # a server without replication has no such variable
-        found = cursor.fetchone()
-        if found is None or found[1] != "ON":
+        wsrep_row = cursor.fetchone()
+        if wsrep_row is None or wsrep_row[1] != "ON":
             return
         cursor.execute(f"SET SESSION wsrep_sync_wait = {_ALL_STATEMENTS}, {IDENTITY} = ({_CLUSTER})")
     connection.commit()
@@ -63,14 +63,16 @@ class Certified:
         self._wrote = False
         self._watching = bool(tx.info.get(_NODE))
         if self._watching:
-            sa.event.listen(tx, "after_cursor_execute", self._note)
+            sa.event.listen(tx, "after_cursor_execute", self._note_write)
 
-    def finish(self) -> None:
+    def certify_writes(self) -> None:
         """Call this before the commit, after everything else."""
         if self._watching and self._wrote:
             self._tx.exec_driver_sql(_CERTIFY)
 
-    def _note(self, tx: sa.Connection, cursor: Any, statement: str, parameters: object, context: object, executemany: bool) -> None:
+    def _note_write(
+        self, tx: sa.Connection, cursor: Any, statement: str, parameters: object, context: object, executemany: bool
+    ) -> None:
         if not self._wrote:
             self._wrote = cursor.rowcount != 0 and not statement.lstrip("( \n").upper().startswith(("SELECT", "SHOW", "SET"))
 
@@ -96,12 +98,12 @@ class Misfit(NamedTuple):
     lasting: bool
 
 
-def misfits(tx: sa.Connection) -> list[Misfit] | None:
+def list_misfits(tx: sa.Connection) -> list[Misfit] | None:
     """What does not fit in the cluster that this connection leads to; None: it leads to no node of one."""
     if not tx.info.get(_NODE):
         return None
     have = _read(tx, "VARIABLES", _WANTED)
-    found = [
+    problems = [
         Misfit(f"{name} = {have[name]}, and not {value}: {why}", lasting=True)
         for name, (value, why) in _WANTED.items()
         if have.get(name, value) != value
@@ -109,10 +111,10 @@ def misfits(tx: sa.Connection) -> list[Misfit] | None:
     size = int(_read(tx, "STATUS", ["wsrep_cluster_size"]).get("wsrep_cluster_size", 0))
     if size < MEMBERS_NEEDED:
         text = f"the cluster has {size} of at least {MEMBERS_NEEDED} members: if one more is lost, it may take no writes"
-        found.append(Misfit(text, lasting=False))
-    return found
+        problems.append(Misfit(text, lasting=False))
+    return problems
 
 
-def _read(tx: sa.Connection, what: str, names: Iterable[str]) -> dict[str, str]:
+def _read(tx: sa.Connection, kind: str, names: Iterable[str]) -> dict[str, str]:
     listed = ", ".join(f"'{name}'" for name in names)
-    return {str(row[0]).lower(): str(row[1]) for row in tx.exec_driver_sql(_SHOW.format(what, listed))}
+    return {str(row[0]).lower(): str(row[1]) for row in tx.exec_driver_sql(_SHOW.format(kind, listed))}

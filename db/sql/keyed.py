@@ -42,7 +42,7 @@ class KeyedDelete:
         self, key: sa.Column[Any], *, returning: Sequence[sa.Column[Any]], where: Sequence[Any] = (), index: str = "PRIMARY"
     ) -> None:
         self._table = key.table
-        condition = sa.and_(key.in_(dialect.uuids("keys")), *where)
+        condition = sa.and_(key.in_(dialect.uuids_parameter("keys")), *where)
         self._returned = len(returning)
         self._one_statement = sa.delete(self._table).where(condition).returning(*returning)
         self._whole_key = list(self._table.primary_key.columns)
@@ -52,23 +52,23 @@ class KeyedDelete:
 
     def __call__(self, tx: Connection, keys: Sequence[str], **parameters: object) -> list[sa.Row[Any]]:
         """Rows are locked in the order of ``keys`` where the server has an order, in several statements where there are many."""
-        found: list[sa.Row[Any]] = []
+        rows: list[sa.Row[Any]] = []
         for start in range(0, len(keys), dialect.IN_LIST_SIZE):
-            some = list(keys[start : start + dialect.IN_LIST_SIZE])
-            values = {"keys": some, **parameters}
-            if tx.dialect.name in _MARIADB and not (self._unique and len(some) == 1):  # a single key always uses the index
-                found += self._lock_and_delete(tx, values)
+            page = list(keys[start : start + dialect.IN_LIST_SIZE])
+            values = {"keys": page, **parameters}
+            if tx.dialect.name in _MARIADB and not (self._unique and len(page) == 1):  # a single key always uses the index
+                rows += self._lock_and_delete(tx, values)
             else:
-                found += tx.execute(self._one_statement, values).all()
-        return found
+                rows += tx.execute(self._one_statement, values).all()
+        return rows
 
     def _lock_and_delete(self, tx: Connection, values: dict[str, Any]) -> Sequence[sa.Row[Any]]:
         rows = tx.execute(self._lock, values).all()
         if not rows:
             return rows
         names = tuple(column.name for column in self._whole_key)
-        wanted = {f"v{r}_{n}": row[self._returned + n] for r, row in enumerate(rows) for n in range(len(names))}
-        deleted = tx.execute(_delete_by_join(self._table.name, names, len(rows)), wanted).rowcount
+        key_values = {f"v{r}_{n}": row[self._returned + n] for r, row in enumerate(rows) for n in range(len(names))}
+        deleted = tx.execute(_delete_by_join(self._table.name, names, len(rows)), key_values).rowcount
         if deleted != len(rows):
             raise RuntimeError(f"{len(rows) - deleted} locked rows of {self._table.name} disappeared under their lock")
         return rows
@@ -76,10 +76,10 @@ class KeyedDelete:
 
 @functools.lru_cache(maxsize=1024)
 def _delete_by_join(table: str, names: tuple[str, ...], rows: int) -> sa.TextClause:
-    wanted = " UNION ALL ".join(
+    key_rows = " UNION ALL ".join(
         "SELECT " + ", ".join(f":v{row}_{n} AS k{n}" for n in range(len(names))) for row in range(rows)
     )  # fmt: skip
     match = " AND ".join(f"t.{name} = w.k{n}" for n, name in enumerate(names))
     return sa.text(  # the names are the table's own
-        f"DELETE t FROM ({wanted}) AS w STRAIGHT_JOIN {table} AS t FORCE INDEX FOR JOIN (PRIMARY) ON {match}"
+        f"DELETE t FROM ({key_rows}) AS w STRAIGHT_JOIN {table} AS t FORCE INDEX FOR JOIN (PRIMARY) ON {match}"
     )

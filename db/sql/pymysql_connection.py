@@ -25,7 +25,7 @@ _LONGEST_SHORT, _NULL, _SIZES = 250, 251, {252: 2, 253: 3, 254: 8}
 
 
 @functools.lru_cache(DESCRIPTIONS_LIMIT)
-def _column(description: bytes, encoding: str) -> FieldDescriptorPacket:
+def _parse_column(description: bytes, encoding: str) -> FieldDescriptorPacket:
     """A description taken apart. A statement that is run again is answered with the same ones, byte for byte."""
     return FieldDescriptorPacket(description, encoding)
 
@@ -95,7 +95,7 @@ class QuietConnection(Connection):  # type: ignore[misc]  # the driver ships no 
             self._heard = time.monotonic()
 
     def _read_packet(self, packet_type: Any = MysqlPacket) -> Any:
-        return super()._read_packet(_column if packet_type is FieldDescriptorPacket else packet_type)
+        return super()._read_packet(_parse_column if packet_type is FieldDescriptorPacket else packet_type)
 
     def _read_query_result(self, unbuffered: bool = False) -> Any:
         if unbuffered:

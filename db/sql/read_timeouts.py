@@ -25,7 +25,7 @@ def _keep_psycopg(engine: sa.Engine, answer: float) -> None:
     from db.sql.psycopg_connection import TimedConnection  # the driver is an extra
 
     @sa.event.listens_for(engine, "do_connect")
-    def connect(dialect: object, record: object, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    def connect_timed(dialect: object, record: object, args: list[Any], kwargs: dict[str, Any]) -> Any:
         connection = TimedConnection.connect(*args, **kwargs)
         connection.answer_timeout = answer
         return connection
@@ -36,7 +36,7 @@ def _keep_pymysql(engine: sa.Engine, answer: float, connecting: float) -> None:
     from db.sql.pymysql_connection import QuietConnection  # the driver is an extra
 
     @sa.event.listens_for(engine, "do_connect")
-    def connect(dialect: object, record: object, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    def connect_quiet(dialect: object, record: object, args: list[Any], kwargs: dict[str, Any]) -> Any:
         connection: Any = QuietConnection(*args, **{**kwargs, "read_timeout": min(connecting, answer)})
         connection._read_timeout = answer
         return connection

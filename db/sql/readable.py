@@ -11,7 +11,7 @@ import sqlalchemy as sa
 
 from db.sql import dialect
 from objects import errors, stored
-from objects.text import FAULT_SIZE, clean
+from objects.text import FAULT_SIZE, clean_text
 from service.rate_limited_log import RateLimitedLog
 
 R = TypeVar("R")
@@ -26,49 +26,53 @@ _SOUND: dict[tuple[sa.Table, tuple[str, ...]], set[tuple[type, ...]]] = {}
 """Types of the values of rows that were sound, by table and names: looking a row's types up costs about a microsecond."""
 
 
-def readable(rows: Iterable[R], convert: Callable[[R], T], what: sa.Table | Callable[[R], str]) -> list[T]:
+def convert_readable(rows: Iterable[R], convert: Callable[[R], T], describe: sa.Table | Callable[[R], str]) -> list[T]:
     """The rows as ``convert`` has them, in order, without those that it cannot read.
 
-    ``what``: the table whose columns the rows have, as they are called there; or the name of a row in the log.
+    ``describe``: the table whose columns the rows have, as they are called there; or the name of a row in the log.
     """
-    if isinstance(what, sa.Table):
-        rows = cast("list[R]", sound_rows(cast("Iterable[sa.Row[Any]]", rows), what))
-    found: list[T] = []
+    if isinstance(describe, sa.Table):
+        rows = cast("list[R]", sound_rows(cast("Iterable[sa.Row[Any]]", rows), describe))
+    converted: list[T] = []
     for row in rows:
         try:
-            found.append(convert(row))
+            converted.append(convert(row))
         except UNREADABLE as error:
-            name = what(row) if not isinstance(what, sa.Table) else _named(cast("Any", row), what, _last_column(row, convert))
+            name = (
+                describe(row)
+                if not isinstance(describe, sa.Table)
+                else _describe_row(cast("Any", row), describe, _last_column(row, convert))
+            )
             _log_left_out(name, str(error))
-    return found
+    return converted
 
 
 def readable_page(
     read: Callable[[str], Sequence[sa.Row[Any]]], after: str, convert: Callable[[sa.Row[Any]], T], table: sa.Table, key: str
 ) -> list[T]:
-    """``readable`` for a page of rows after the key ``after``. Of a page that cannot be read at all it reads on behind it.
+    """``convert_readable`` for a page of rows after the key ``after``. Of a page that cannot be read at all it reads on behind it.
 
     ``read``: gives the rows after a key. ``key``: the column that has the key.
     """
     while True:
         rows = read(after)
-        found = readable(rows, convert, table)
-        if found or not rows:
-            return found
+        converted = convert_readable(rows, convert, table)
+        if converted or not rows:
+            return converted
         after = rows[-1]._mapping[key]
 
 
 def read_one(row: sa.Row[Any], convert: Callable[[sa.Row[Any]], T], table: sa.Table) -> T:
     """The row as ``convert`` has it. Raises Conflict if it cannot be read: somebody asked for this one."""
-    column = odd_column(row, table) or _beyond(row, table)
+    column = odd_column(row, table) or _column_beyond_limit(row, table)
     if column is None:
         try:
             return convert(row)
         except UNREADABLE as error:
-            column, reason = _last_column(row, convert), clean(str(error), FAULT_SIZE)
+            column, reason = _last_column(row, convert), clean_text(str(error), FAULT_SIZE)
     else:
-        reason = _why(row, table, column)
-    name = _named(row, table, column)
+        reason = _describe_value(row, table, column)
+    name = _describe_row(row, table, column)
     _log_left_out(name, reason)
     raise errors.Conflict(f"{name} cannot be read ({reason}): an operator has to correct or delete this row of the database")
 
@@ -83,13 +87,13 @@ def sound_rows(rows: Iterable[Any], table: sa.Table, names: tuple[str, ...] = ()
 
     ``names``: of the columns, where the statement calls them otherwise.
     """
-    found: list[sa.Row[Any]] = []
+    sound: list[sa.Row[Any]] = []
     for row in rows:
         if (odd := odd_column(row, table, names)) is None:
-            found.append(row)
+            sound.append(row)
         else:
-            _log_left_out(_named(row, table, odd, names), _why(row, table, odd, names))
-    return found
+            _log_left_out(_describe_row(row, table, odd, names), _describe_value(row, table, odd, names))
+    return sound
 
 
 def odd_column(row: sa.Row[Any], table: sa.Table, names: tuple[str, ...] = ()) -> str | None:
@@ -118,26 +122,26 @@ def complain_of_odd(table: sa.Table, odd: str | None) -> None:
 
 def _log_left_out(name: str, reason: str) -> None:
     """Log once in a while that the row of this name is left out."""
-    name, reason = clean(name, FAULT_SIZE), clean(reason, FAULT_SIZE)
+    name, reason = clean_text(name, FAULT_SIZE), clean_text(reason, FAULT_SIZE)
     _COMPLAINTS(name, logging.ERROR, "%s cannot be read, and is left out: %s", name, reason)
 
 
-def _beyond(row: sa.Row[Any], table: sa.Table) -> str | None:
+def _column_beyond_limit(row: sa.Row[Any], table: sa.Table) -> str | None:
     """The first column whose number no database server would take."""
     for name, value in zip(row._fields, row, strict=True):
         column = table.c.get(name)
-        if column is not None and type(value) is int and not -_limit(column.type) <= value < _limit(column.type):
+        if column is not None and type(value) is int and not -_number_limit(column.type) <= value < _number_limit(column.type):
             return str(name)
     return None
 
 
-def _limit(kind: sa.types.TypeEngine[Any]) -> int:
+def _number_limit(kind: sa.types.TypeEngine[Any]) -> int:
     return 2**63 if isinstance(kind, sa.BigInteger) or not isinstance(kind, sa.Integer) else 2**31
 
 
-def _why(row: sa.Row[Any], table: sa.Table, column: str, names: tuple[str, ...] = ()) -> str:
+def _describe_value(row: sa.Row[Any], table: sa.Table, column: str, names: tuple[str, ...] = ()) -> str:
     value = dict(zip(names or row._fields, row, strict=True))[column]
-    return f"{type(value).__name__} {clean(repr(value), 40)} in a column of {table.c[column].type}"
+    return f"{type(value).__name__} {clean_text(repr(value), 40)} in a column of {table.c[column].type}"
 
 
 def _types_of(kind: sa.types.TypeEngine[Any]) -> tuple[type, ...]:
@@ -149,10 +153,10 @@ def _types_of(kind: sa.types.TypeEngine[Any]) -> tuple[type, ...]:
     return (int, Decimal) if isinstance(kind, sa.Integer) else (int, float, Decimal)
 
 
-def _named(row: sa.Row[Any], table: sa.Table, column: str, names: tuple[str, ...] = ()) -> str:
+def _describe_row(row: sa.Row[Any], table: sa.Table, column: str, names: tuple[str, ...] = ()) -> str:
     """The row and its column for the log: ``ports uuid=... column tags``."""
     values = dict(zip(names or row._fields, row, strict=True))
-    keys = " ".join(f"{key.name}={clean(str(values[key.name]), 40)}" for key in table.primary_key if key.name in values)
+    keys = " ".join(f"{key.name}={clean_text(str(values[key.name]), 40)}" for key in table.primary_key if key.name in values)
     return " ".join(filter(None, (table.name, keys, f"column {column}" if column else "")))
 
 

@@ -13,28 +13,30 @@ from db.sql.engine import Database
 from objects import errors
 
 
-def answer(tx: Connection) -> None:
+def check_answer(tx: Connection) -> None:
     """Whether the database answers at all."""
     tx.execute(sa.text("SELECT 1"))
 
 
-def check(database: Database, kind: sync.Kind) -> None:
+def check_schema(database: Database, kind: sync.Kind) -> None:
     """Raise DatabaseUnavailable, saying what to do, unless the schema is the one of this version or of a newer one.
 
     A newer schema has been made by processes that were upgraded already: changes only add to it, so the older ones go on.
     """
-    judge(database, kind, database.read(sync.version, kind))
+    judge_schema(database, kind, database.read(sync.schema_version, kind))
 
 
 def check_writable(database: Database, kind: sync.Kind) -> None:
-    """``check``, and raise ReadOnlyDatabase or StorageFull if the database takes no writes, as far as it can be told by reading."""
-    found, refusal = database.read(_look, kind)
-    judge(database, kind, found)
+    """``check_schema``, and raise ReadOnlyDatabase or StorageFull if the database takes no writes, as far as it can be told by
+    reading.
+    """
+    version, refusal = database.read(_look_at_schema, kind)
+    judge_schema(database, kind, version)
     database.check_writable(refusal)
 
 
-def _look(tx: Connection, kind: sync.Kind) -> tuple[str | None, str]:
-    return sync.version(tx, kind), why_read_only(tx)
+def _look_at_schema(tx: Connection, kind: sync.Kind) -> tuple[str | None, str]:
+    return sync.schema_version(tx, kind), why_read_only(tx)
 
 
 _READ_ONLY = {
@@ -49,21 +51,21 @@ def why_read_only(tx: Connection) -> str:
     return reason if question and tx.execute(sa.text(question)).scalar() in (True, 1, "ON") else ""
 
 
-def judge(database: Database, kind: sync.Kind, found: str | None) -> None:
+def judge_schema(database: Database, kind: sync.Kind, version: str | None) -> None:
     """The same of a schema version that was read already."""
-    known = _known(kind)
-    if found is None:
+    known = _known_revisions(kind)
+    if version is None:
         raise errors.DatabaseUnavailable(
             f"Database {database.url_masked} has no schema yet; apply it with 'superconductor db sync'"
         )
-    sync.check_not_older(kind, found)
-    if found in known[1:]:
+    sync.check_not_older(kind, version)
+    if version in known[1:]:
         raise errors.DatabaseUnavailable(
-            f"Database {database.url_masked} has schema {found}, and this version needs {known[0]}; run 'superconductor db sync'"
+            f"Database {database.url_masked} has schema {version}, and this version needs {known[0]}; run 'superconductor db sync'"
         )
 
 
 @functools.cache
-def _known(kind: sync.Kind) -> list[str]:
+def _known_revisions(kind: sync.Kind) -> list[str]:
     """The newest first."""
     return [script.revision for script in ScriptDirectory.from_config(sync.script_config(kind)).walk_revisions()]

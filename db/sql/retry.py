@@ -62,11 +62,11 @@ class ErrorKind(enum.Enum):
     OTHER = "other"  # not an error of the database: a bug of ours, a broken constraint
 
 
-def classify(error: BaseException) -> ErrorKind:
+def classify_error(error: BaseException) -> ErrorKind:
     """Tell what ``error``, raised by oslo.db, SQLAlchemy or a driver, means."""
     if isinstance(error, (oslo_exception.DBDeadlock, oslo_exception.DBConsistencyError, oslo_exception.RetryRequest)):
         return ErrorKind.CONFLICT
-    driver_error = cause(error)
+    driver_error = cause_of(error)
     if is_read_only(driver_error):
         return ErrorKind.READ_ONLY
     if isinstance(error, oslo_exception.DBConnectionError):
@@ -77,15 +77,15 @@ def classify(error: BaseException) -> ErrorKind:
         return ErrorKind.LASTING
     if isinstance(driver_error, sqlite3.Error):
         return _classify_sqlite(driver_error)
-    wrapped = _wrapped(error)
+    wrapped = _wrapped_error(error)
     if isinstance(wrapped, sa_exception.DBAPIError):
         return _classify_server(wrapped, driver_error)
     return ErrorKind.OTHER
 
 
-def cause(error: BaseException) -> BaseException:
+def cause_of(error: BaseException) -> BaseException:
     """The driver's own error inside ``error``: the only text of the three that holds neither SQL nor parameters."""
-    inner = _wrapped(error)
+    inner = _wrapped_error(error)
     return getattr(inner, "orig", None) or inner
 
 
@@ -96,7 +96,7 @@ def is_read_only(driver_error: BaseException) -> bool:
     """
     if getattr(driver_error, "sqlstate", None) == _POSTGRESQL_READ_ONLY:
         return True
-    number = _number(driver_error)
+    number = _error_number(driver_error)
     if number == _MARIADB_PREVENTED:
         return "read-only" in str(driver_error) or "read_only" in str(driver_error)
     return number in _MARIADB_READ_ONLY
@@ -104,27 +104,27 @@ def is_read_only(driver_error: BaseException) -> bool:
 
 def is_read_only_file(error: BaseException) -> bool:
     """Whether SQLite may not write its file."""
-    driver_error = cause(error)
+    driver_error = cause_of(error)
     return isinstance(driver_error, sqlite3.Error) and _sqlite_code(driver_error) & 0xFF == sqlite3.SQLITE_READONLY
 
 
 def is_of_no_use(driver_error: BaseException) -> bool:
     """Whether the connection leads to a server that takes no writes, or to a node that has left its cluster."""
-    return is_read_only(driver_error) or _number(driver_error) == _MARIADB_NOT_IN_CLUSTER
+    return is_read_only(driver_error) or _error_number(driver_error) == _MARIADB_NOT_IN_CLUSTER
 
 
 def is_out_of_time(error: BaseException) -> bool:
     """Whether a server, or SQLite, ended a statement because it took longer than the connection allows."""
-    driver_error = cause(error)
+    driver_error = cause_of(error)
     if isinstance(driver_error, sqlite3.Error):
         return _sqlite_code(driver_error) == sqlite3.SQLITE_INTERRUPT
     canceled = getattr(driver_error, "sqlstate", None) == _POSTGRESQL_TIMEOUT
-    return canceled or _number(driver_error) == _MARIADB_TIMEOUT
+    return canceled or _error_number(driver_error) == _MARIADB_TIMEOUT
 
 
 def is_not_text(error: BaseException) -> bool:
     """Whether SQLite, which does not check them, gave bytes of a text column that are no UTF-8."""
-    driver_error = cause(error)
+    driver_error = cause_of(error)
     return isinstance(driver_error, sqlite3.OperationalError) and str(driver_error).startswith("Could not decode to UTF-8")
 
 
@@ -134,20 +134,20 @@ def is_unsure(error: BaseException) -> bool:
     A connection that broke does; so does a disk that failed to keep what it was given: it may be found there later. A server that
     refuses, and a disk that does not take it, have rolled back.
     """
-    driver_error = cause(error)
+    driver_error = cause_of(error)
     if isinstance(driver_error, sqlite3.Error):
         code = _sqlite_code(driver_error)
         return code & 0xFF == sqlite3.SQLITE_IOERR and code not in _SQLITE_FULL
-    return classify(error) is ErrorKind.LOST
+    return classify_error(error) is ErrorKind.LOST
 
 
-def _number(driver_error: BaseException) -> int | None:
+def _error_number(driver_error: BaseException) -> int | None:
     """The number of an error of PyMySQL's; the drivers of other servers have texts as their first argument."""
     number = driver_error.args[0] if driver_error.args else None
     return number if isinstance(number, int) else None
 
 
-def _wrapped(error: BaseException) -> BaseException:
+def _wrapped_error(error: BaseException) -> BaseException:
     """SQLAlchemy's error inside one of oslo.db's."""
     return getattr(error, "inner_exception", None) or error
 
@@ -180,7 +180,7 @@ def _classify_sqlite(error: sqlite3.Error) -> ErrorKind:
 
 def _classify_server(error: sa_exception.DBAPIError, driver_error: BaseException) -> ErrorKind:
     state = getattr(driver_error, "sqlstate", None)
-    number = _number(driver_error)
+    number = _error_number(driver_error)
     if state in _POSTGRESQL_CONFLICTS or number in _MARIADB_CONFLICTS:
         return ErrorKind.CONFLICT
     if state in ("42P01", "42703") or number in (1054, 1146):
@@ -199,7 +199,7 @@ def _classify_server(error: sa_exception.DBAPIError, driver_error: BaseException
     return ErrorKind.LASTING
 
 
-def again(transaction: Callable[[], T], first: Exception, spent: float = 0.0) -> T:
+def retry_transaction(transaction: Callable[[], T], first: Exception, spent: float = 0.0) -> T:
     """Go on after ``transaction`` failed with ``first`` for passing trouble: run it again, as often as the policy allows.
 
     ``spent`` is how many seconds that first run took: a server that let it wait for long must not be waited for once more.
@@ -210,7 +210,7 @@ def again(transaction: Callable[[], T], first: Exception, spent: float = 0.0) ->
         first,
         first_pause=FIRST_PAUSE_S,
         longest=LONGEST_PAUSE_S,
-        retried=_passing,
+        retried=_is_passing,
         is_last=lambda error, tries, seconds: _is_last(error, tries, spent + seconds),
         failed=_log_retry,
     )
@@ -218,18 +218,18 @@ def again(transaction: Callable[[], T], first: Exception, spent: float = 0.0) ->
 
 def is_passing(error: Exception) -> bool:
     """Whether running the whole transaction again may succeed."""
-    return _passing(error)
+    return _is_passing(error)
 
 
-def _passing(error: BaseException) -> bool:
-    return classify(error) in (ErrorKind.CONFLICT, ErrorKind.LOST, ErrorKind.READ_ONLY)
+def _is_passing(error: BaseException) -> bool:
+    return classify_error(error) in (ErrorKind.CONFLICT, ErrorKind.LOST, ErrorKind.READ_ONLY)
 
 
 def _is_last(error: BaseException, tries: int, seconds: float) -> bool:
-    if classify(error) in (ErrorKind.LOST, ErrorKind.READ_ONLY):
+    if classify_error(error) in (ErrorKind.LOST, ErrorKind.READ_ONLY):
         return tries >= LOST_ATTEMPTS or seconds >= LOST_TIMEOUT_S
     return tries >= CONFLICT_ATTEMPTS or seconds >= CONFLICT_TIMEOUT_S
 
 
 def _log_retry(error: BaseException, tries: int) -> None:
-    LOG.debug("transaction attempt %d failed and is retried: %s", tries, cause(error))
+    LOG.debug("transaction attempt %d failed and is retried: %s", tries, cause_of(error))

@@ -22,11 +22,11 @@ class Turn:
         self._waiting: deque[threading.Lock] = deque()
 
     @property
-    def waiting(self) -> int:
+    def waiting_count(self) -> int:
         """How many threads wait for their turn."""
         return len(self._waiting)
 
-    def take(self, timeout: float) -> bool:
+    def take_turn(self, timeout: float) -> bool:
         """Wait for the turn, ``timeout`` seconds at most; return whether it is ours now."""
         if not self._exclusive:
             return True
@@ -41,12 +41,12 @@ class Turn:
             if mine.acquire(timeout=timeout):
                 return True
         except BaseException:  # Ctrl-C: the turn must not be given to a thread that has ended
-            if not self._leave(mine):
+            if not self._leave_queue(mine):
                 self.hand_on()
             raise
-        return not self._leave(mine)
+        return not self._leave_queue(mine)
 
-    def _leave(self, mine: threading.Lock) -> bool:
+    def _leave_queue(self, mine: threading.Lock) -> bool:
         """Stop waiting; return False if the turn came to us in that very moment."""
         with self._mutex:
             if mine in self._waiting:

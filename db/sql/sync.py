@@ -31,7 +31,7 @@ _LAST_WITH_STEPS = "5e50adbe41db"
 """The last commit that has the revisions which each first one of now stands for."""
 
 
-def sync(url: str, kind: Kind, revision: str = "head") -> str:
+def sync_schema(url: str, kind: Kind, revision: str = "head") -> str:
     """Apply every schema change that is missing and return the version reached. Harmless to repeat, or to run twice at once.
 
     On SQLite and PostgreSQL all changes are one transaction: another process sees either none or all of them, and work goes on
@@ -39,30 +39,30 @@ def sync(url: str, kind: Kind, revision: str = "head") -> str:
     A missing SQLite file is made, and its folder. ``revision``: go no further than this one. Raises DatabaseUnavailable, also
     for a schema that is older than the first revision, and Misconfigured where the URL cannot be right.
     """
-    database = Database(urls.patient(url), create=True, certified=False)
+    database = Database(urls.with_schema_timeout(url), create=True, certified=False)
     try:
-        return database.write(_upgrade, kind, revision)
+        return database.write(_upgrade_schema, kind, revision)
     finally:
-        database.dispose()
+        database.dispose_connections()
 
 
 def is_missing(url: str) -> bool:
     """Whether the URL names a SQLite file that is not there."""
-    file = urls.file_of(urls.parse(url))
+    file = urls.file_of(urls.parse_url(url))
     return file is not None and not Path(file).exists()
 
 
-def current(url: str, kind: Kind) -> str | None:
+def current_version(url: str, kind: Kind) -> str | None:
     """The version the schema has, None where nothing was applied yet. Raises DatabaseUnavailable."""
     database = Database(url)
     try:
-        return database.read(version, kind)
+        return database.read(schema_version, kind)
     finally:
-        database.dispose()
+        database.dispose_connections()
 
 
-def latest(kind: Kind) -> str:
-    """The version that ``sync`` reaches."""
+def latest_version(kind: Kind) -> str:
+    """The version that ``sync_schema`` reaches."""
     return str(ScriptDirectory.from_config(script_config(kind)).get_current_head())
 
 
@@ -81,31 +81,31 @@ def check_not_older(kind: Kind, found: str) -> None:
         )
 
 
-def _upgrade(tx: sa.Connection, kind: Kind, revision: str) -> str:
+def _upgrade_schema(tx: sa.Connection, kind: Kind, revision: str) -> str:
     if tx.dialect.name == "mysql" and not getattr(tx.dialect, "is_mariadb", False):
         raise errors.Misconfigured("This server is MySQL, which is not supported: use MariaDB 10.6 or later, PostgreSQL or SQLite")
-    _lock(tx)
+    _lock_schema(tx)
     try:
-        found = version(tx, kind)
+        found = schema_version(tx, kind)
         if found is not None:
             check_not_older(kind, found)
         config = script_config(kind)
         config.attributes["connection"] = tx
         command.upgrade(config, revision)
         if found is None and kind == "api" and revision == "head":
-            _finalize(tx)
-        return str(version(tx, kind))
+            _finalize_release(tx)
+        return str(schema_version(tx, kind))
     finally:
-        _unlock(tx)
+        _unlock_schema(tx)
 
 
-def _finalize(tx: sa.Connection) -> None:
+def _finalize_release(tx: sa.Connection) -> None:
     """A new deployment has nothing that could be rolled back (``db/api/rows/finalized.py``)."""
     row = {"id": 1, "messages": str(SPAN.newest), "release": "", "at": time.time()}
     tx.execute(sa.insert(sa.table("finalized", *map(sa.column, row))).values(row))
 
 
-def version(tx: sa.Connection, kind: Kind) -> str | None:
+def schema_version(tx: sa.Connection, kind: Kind) -> str | None:
     """The version the schema has, None where nothing was applied yet."""
     return MigrationContext.configure(tx, opts={"version_table": version_table(kind)}).get_current_revision()
 
@@ -124,7 +124,7 @@ def script_config(kind: Kind) -> Config:
     return config
 
 
-def _lock(tx: sa.Connection) -> None:
+def _lock_schema(tx: sa.Connection) -> None:
     """One process at a time. On SQLite the transaction itself is that lock; on PostgreSQL the lock ends with the transaction."""
     if tx.dialect.name == "postgresql":
         tx.execute(sa.select(sa.func.pg_advisory_xact_lock(_LOCK_NUMBER)))
@@ -134,6 +134,6 @@ def _lock(tx: sa.Connection) -> None:
         )
 
 
-def _unlock(tx: sa.Connection) -> None:
+def _unlock_schema(tx: sa.Connection) -> None:
     if tx.dialect.name not in ("sqlite", "postgresql"):
         tx.execute(sa.select(sa.func.release_lock(_LOCK)))

@@ -44,7 +44,7 @@ NAMING = {
 
 def notifications_table(name: str, metadata: sa.MetaData) -> sa.Table:
     """Facts that are still to be told, each written in the transaction of what it tells. Empty where notifications are off."""
-    return table(
+    return define_table(
         name,
         metadata,
         sa.Column("id", BigId, primary_key=True, autoincrement=True),
@@ -58,14 +58,14 @@ def notifications_table(name: str, metadata: sa.MetaData) -> sa.Table:
     )
 
 
-def table(name: str, metadata: sa.MetaData, *items: sa.Column[Any] | sa.Index | sa.UniqueConstraint) -> sa.Table:
+def define_table(name: str, metadata: sa.MetaData, *items: sa.Column[Any] | sa.Index | sa.UniqueConstraint) -> sa.Table:
     """A table that compares text byte by byte on every server, trailing blanks included, and is transactional on MariaDB."""
     return sa.Table(name, metadata, *items, mysql_engine="InnoDB", mysql_charset="utf8mb4", mysql_collate="utf8mb4_nopad_bin")
 
 
-def processes(name: str, metadata: sa.MetaData) -> sa.Table:
+def define_processes(name: str, metadata: sa.MetaData) -> sa.Table:
     """Processes that are no agents, one row for each start of one. Both levels have such a table; they may share a database."""
-    return table(
+    return define_table(
         name,
         metadata,
         sa.Column("uuid", Uuid, primary_key=True),
@@ -81,7 +81,7 @@ def processes(name: str, metadata: sa.MetaData) -> sa.Table:
 
 def dead_letters(name: str, metadata: sa.MetaData) -> sa.Table:
     """What one step could not process for a lasting reason, one row for each item. Both levels have such a table."""
-    return table(
+    return define_table(
         name,
         metadata,
         sa.Column("step", sa.String(64), primary_key=True),
@@ -95,9 +95,9 @@ def dead_letters(name: str, metadata: sa.MetaData) -> sa.Table:
     )
 
 
-def certification(metadata: sa.MetaData) -> sa.Table:
+def define_certification(metadata: sa.MetaData) -> sa.Table:
     """One row, id 1, which every transaction that writes on a Galera cluster changes last: see ``db/sql/galera.py``."""
-    return table(
+    return define_table(
         "certification",
         metadata,
         sa.Column("id", sa.Integer, primary_key=True, autoincrement=False),

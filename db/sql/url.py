@@ -33,7 +33,7 @@ _EXAMPLES = (
 )
 
 
-def parse(url: str) -> sa.URL:
+def parse_url(url: str) -> sa.URL:
     """Read a database URL, and complete it with the driver, character set and time-outs it leaves open.
 
     Raises Misconfigured, with the password masked.
@@ -44,25 +44,25 @@ def parse(url: str) -> sa.URL:
         raise errors.Misconfigured(f"Database URL '{mask_url(url)}' cannot be read; {_EXAMPLES}") from None
     backend = parsed.get_backend_name()
     if backend not in _DRIVERS:
-        raise errors.Misconfigured(f"Database URL '{masked(parsed)}' names no known kind of database; {_EXAMPLES}")
+        raise errors.Misconfigured(f"Database URL '{masked_url(parsed)}' names no known kind of database; {_EXAMPLES}")
     if "+" not in parsed.drivername:
         parsed = parsed.set(drivername=_DRIVERS[backend])
     if backend == "mariadb":  # oslo.db knows the errors of this server only under its older name
         parsed = parsed.set(drivername=f"mysql+{parsed.get_driver_name()}")
     plain_driver(parsed)
     if backend != "sqlite":
-        return parsed.update_query_dict({**_options(parsed), **parsed.query})
+        return parsed.update_query_dict({**_driver_options(parsed), **parsed.query})
     if parsed.database in (None, "", ":memory:") or str(parsed.database).startswith("file:"):
         raise errors.Misconfigured("SQLite needs a file that all threads and processes can open: sqlite:////path/to/file.db")
-    synchronous(parsed)
+    synchronous_mode(parsed)
     return parsed
 
 
-def patient(url: str) -> str:
+def with_schema_timeout(url: str) -> str:
     """The URL with time for a schema change, which may take long, where it does not say how much."""
-    parsed = parse(url)
-    given = sa.make_url(url).query
-    long = {key: str(SCHEMA_TIMEOUT_S) for key in ("read_timeout", "write_timeout") if key in parsed.query and key not in given}
+    parsed = parse_url(url)
+    options = sa.make_url(url).query
+    long = {key: str(SCHEMA_TIMEOUT_S) for key in ("read_timeout", "write_timeout") if key in parsed.query and key not in options}
     return parsed.update_query_dict(long).render_as_string(hide_password=False) if long else url
 
 
@@ -72,13 +72,13 @@ def check_driver(url: sa.URL) -> None:
         url.get_dialect().import_dbapi()
     except (ImportError, sa.exc.NoSuchModuleError):
         extra = _EXTRAS.get(url.drivername)
-        what = f"'superconductor-cloud[{extra}]'" if extra else f"the driver {url.get_driver_name() or url.drivername}"
+        requirement = f"'superconductor-cloud[{extra}]'" if extra else f"the driver {url.get_driver_name() or url.drivername}"
         raise errors.Misconfigured(
-            f"Database URL '{masked(url)}' needs a driver that is not installed: pip install {what}"
+            f"Database URL '{masked_url(url)}' needs a driver that is not installed: pip install {requirement}"
         ) from None
 
 
-def masked(url: sa.URL | str) -> str:
+def masked_url(url: sa.URL | str) -> str:
     """The URL, fit to be shown."""
     return mask_url(sa.make_url(url).render_as_string(hide_password=True))
 
@@ -88,7 +88,7 @@ def file_of(url: sa.URL) -> str | None:
     return os.path.realpath(str(url.database)) if url.get_backend_name() == "sqlite" else None
 
 
-def synchronous(url: sa.URL) -> str:
+def synchronous_mode(url: sa.URL) -> str:
     """How SQLite writes to the disk: ``?synchronous=FULL`` in the URL, or NORMAL.
 
     With a write-ahead log and NORMAL a commit is handed to the operating system, and forced to the disk only when the log is folded
@@ -116,15 +116,15 @@ def plain_driver(url: sa.URL) -> bool:
 
 def read_timeout(url: sa.URL) -> float:
     """Seconds that the answer to one statement may take, on a server."""
-    return _seconds(url, "read_timeout", ANSWER_TIMEOUT_S)
+    return _seconds_option(url, "read_timeout", ANSWER_TIMEOUT_S)
 
 
 def connect_timeout(url: sa.URL) -> float:
     """Seconds that a server may take to accept a connection."""
-    return _seconds(url, "connect_timeout", CONNECT_TIMEOUT_S)
+    return _seconds_option(url, "connect_timeout", CONNECT_TIMEOUT_S)
 
 
-def _seconds(url: sa.URL, name: str, default: float) -> float:
+def _seconds_option(url: sa.URL, name: str, default: float) -> float:
     value = url.query.get(name, str(default))
     try:
         seconds = float(str(value))
@@ -147,7 +147,7 @@ AGGREGATE_BYTES = 2**20
 """Longest text that MariaDB may make of the values of a column in many rows. It is the server's default."""
 
 
-def settle(connection: Any, url: sa.URL, *, query_only: bool = False, statement_timeout: float | None = None) -> None:
+def settle_connection(connection: Any, url: sa.URL, *, query_only: bool = False, statement_timeout: float | None = None) -> None:
     """Tell a new driver connection what it has to know. The driver's type differs by server, hence Any.
 
     ``statement_timeout``: seconds that a statement may take on a server, if less than the URL's ``read_timeout``.
@@ -155,7 +155,7 @@ def settle(connection: Any, url: sa.URL, *, query_only: bool = False, statement_
     if isinstance(connection, sqlite3.Connection):
         connection.execute(f"PRAGMA busy_timeout={BUSY_TIMEOUT_S * 1000}")  # first: the next one may meet another process
         connection.execute("PRAGMA journal_mode=WAL")
-        connection.execute(f"PRAGMA synchronous={synchronous(url)}")
+        connection.execute(f"PRAGMA synchronous={synchronous_mode(url)}")
         connection.execute("PRAGMA foreign_keys=ON")
         connection.execute(f"PRAGMA query_only={'ON' if query_only else 'OFF'}")  # last: setting the journal mode writes
         return
@@ -195,7 +195,7 @@ def _only_read(connection: Any, url: sa.URL) -> None:
         connection.autocommit(True)
 
 
-def _options(url: sa.URL) -> dict[str, str]:
+def _driver_options(url: sa.URL) -> dict[str, str]:
     if url.get_backend_name() == "postgresql":
         unheard = {"keepalives_idle": "5", "keepalives_interval": "5", "keepalives_count": "2"}
         times = {"connect_timeout": str(CONNECT_TIMEOUT_S), "read_timeout": str(ANSWER_TIMEOUT_S)}

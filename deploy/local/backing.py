@@ -51,7 +51,7 @@ class Backing:
     def start(self, say: Callable[[str], None]) -> None:
         """Start what does not run, side by side."""
         for server in self.servers:
-            server.install()
+            server.install_missing()
         with ThreadPoolExecutor(len(self.servers)) as pool:
             for server in pool.map(_start, self.servers):
                 say(f"{server.NAME} answers on {ports.HOST} port {server.port}")
@@ -67,7 +67,7 @@ class Backing:
         if not hosts:
             return {}
         logins = [agent_files.new_login(bus, host) for host in hosts]
-        self._rabbit.import_definitions([agent_files.definitions(login) for login in logins])
+        self._rabbit.import_definitions([agent_files.user_definitions(login) for login in logins])
         return {login.host: login.bus for login in logins}
 
     def make_databases(self, names: Iterable[str]) -> Mapping[str, str]:
@@ -79,20 +79,20 @@ class Backing:
         for server in self.servers:
             server.stop()
 
-    def left(self) -> list[str]:
+    def list_leftovers(self) -> list[str]:
         """What still runs, or listens where a server did."""
         return [
             f"{server.NAME} (port {server.port})"
             for server in self.servers
-            if any(server.leftovers()) or not ports.is_free(server.port)
+            if any(server.leftover_processes()) or not ports.is_free(server.port)
         ]
 
 
-def runs(server: Server | Cluster) -> bool:
+def is_running(server: Server | Cluster) -> bool:
     """Whether it was started, by whomever, and can be connected to; all nodes of a cluster."""
     if isinstance(server, Cluster):
-        return all(runs(node) for node in (*server.nodes, server.front))
-    if not any(server.leftovers()):
+        return all(is_running(node) for node in (*server.cluster_nodes, server.front))
+    if not any(server.leftover_processes()):
         return False
     try:
         socket.create_connection((ports.HOST, server.port), timeout=1).close()
@@ -108,6 +108,6 @@ def _with_query(url: str, query: str) -> str:
 
 
 def _start(server: Server | Cluster) -> Server | Cluster:
-    if not runs(server):
+    if not is_running(server):
         server.start()
     return server

@@ -23,13 +23,13 @@ from deploy.local.stop import stop
 from objects import errors
 
 
-def demo(state: Path | None, shape: Shape, console: Console, say: Callable[[str], None]) -> int:
+def run_demo(state: Path | None, shape: Shape, console: Console, say: Callable[[str], None]) -> int:
     """Start a region, run the workload, judge, and stop it. The exit status, 0 for the strict verdict only.
 
     With ``state`` the region is kept there, and a run that was interrupted or killed goes on from there when started again.
     """
-    folder = Folder(state or _temporary())
-    with folder.held():
+    folder = Folder(state or _temporary_folder())
+    with folder.hold_lock():
         notes = notes_of(folder, shape)
         if len(notes.shape.cell_names()) != len(plan.CELLS):
             raise errors.Invalid(f"The demo is written for {len(plan.CELLS)} cells.")
@@ -40,7 +40,7 @@ def demo(state: Path | None, shape: Shape, console: Console, say: Callable[[str]
         try:
             stopped = threading.Event()
             before = signal.signal(signal.SIGINT, lambda *_: stopped.set())
-            site = Site(folder, region.commands, notes.endpoints(), notes.shape.hosts())
+            site = Site(folder, region.commands, notes.api_endpoints(), notes.shape.list_hosts())
             again = "Interrupted; with STATE (make demo CONFIG=region STATE=dir) the next run goes on from here."
             status = run(site, console, stopped, again)
         finally:
@@ -54,7 +54,7 @@ def demo(state: Path | None, shape: Shape, console: Console, say: Callable[[str]
     return status
 
 
-def _temporary() -> Path:
+def _temporary_folder() -> Path:
     path = Path(tempfile.mkdtemp(prefix="superconductor-region-"))
     path.chmod(0o711)  # a database server of another user must get to its own folder
     return path

@@ -38,7 +38,7 @@ class Notes(Object, frozen=True, kw_only=True):
     console_ports: tuple[int, ...] = ()
     made: bool = False
 
-    def endpoints(self) -> tuple[str, ...]:
+    def api_endpoints(self) -> tuple[str, ...]:
         """Where the APIs answer."""
         return tuple(f"http://{ports.HOST}:{port}/v2.1" for port in self.api_ports)
 
@@ -46,9 +46,9 @@ class Notes(Object, frozen=True, kw_only=True):
         """Where users reach the first console proxy; empty: there is none."""
         return f"ws://{ports.HOST}:{self.console_ports[0]}/" if self.console_ports else ""
 
-    def monitoring(self) -> dict[str, int]:
+    def monitored_ports(self) -> dict[str, int]:
         """By the name of each member the port of its metrics and its health. What a command forks is not monitored."""
-        members = [member for member in self.shape.members() if not member.forks]
+        members = [member for member in self.shape.list_members() if not member.forks]
         return {member.name: port for member, port in zip(members, self.monitoring_ports, strict=False)}
 
 
@@ -63,25 +63,25 @@ class Folder:
         self.hosts = self.path / "hosts"
         self.images = self.path / "images"
 
-    def notes(self) -> Notes:
+    def read_notes(self) -> Notes:
         """Raises errors.NotFound where no region was ever begun, errors.Misconfigured for notes that cannot be read."""
         file = self.path / "region.json"
         try:
-            return typed.decode(file.read_bytes(), Notes)
+            return typed.decode_json(file.read_bytes(), Notes)
         except FileNotFoundError:
             raise errors.NotFound(f"There is no region in {self.path}: 'make region STATE={self.path}' makes one.") from None
         except (OSError, msgspec.MsgspecError) as error:
             raise errors.Misconfigured(f"{file} cannot be read ({error}): choose another folder for a new region.") from None
 
-    def remember(self, notes: Notes) -> None:
+    def write_notes(self, notes: Notes) -> None:
         self.write("region.json", msgspec.json.format(msgspec.json.encode(notes)).decode() + "\n")
 
-    def clear(self) -> None:
+    def clear_leftovers(self) -> None:
         """Remove what a region that was never made has left."""
         for name in ("etc", "log", "run", "hosts", "images", BROKER, DATABASE):
             shutil.rmtree(self.path / name, ignore_errors=True)
 
-    def prepare(self) -> None:
+    def make_folders(self) -> None:
         """Make the folders that are missing. Raises errors.Misconfigured where that cannot be done."""
         try:
             self.path.mkdir(parents=True, exist_ok=True)
@@ -114,7 +114,7 @@ class Folder:
             raise errors.Misconfigured(f"{self.etc / 'api.conf'} names no connection in [api_database].") from None
 
     @contextmanager
-    def held(self) -> Iterator[None]:
+    def hold_lock(self) -> Iterator[None]:
         """While inside, no other command starts or stops what is here. Raises errors.Conflict, naming the one that is at work."""
         try:
             self.path.mkdir(parents=True, exist_ok=True)

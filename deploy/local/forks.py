@@ -54,7 +54,7 @@ class CellAgents:
     """The agents of hosts of one cell in one process."""
 
     def __init__(self, conf: cfg.ConfigOpts, hosts: Sequence[str], threads: AgentThreads) -> None:
-        settings = compute_opts.settings(conf)
+        settings = compute_opts.read_settings(conf)
         self._bus = Bus(conf.transport_url, name=f"cell of {hosts[0]}")
         self._reporter = make_reporter(settings, self._bus)
         own = machine.identify(settings.simulated.state_path)
@@ -67,22 +67,22 @@ class CellAgents:
 
     def start(self, stopped: threading.Event) -> None:
         """Wait for the bus, then start all agents."""
-        if not wait_for("the bus of the cell", self._bus.check, stopped):
+        if not wait_for("the bus of the cell", self._bus.check_broker, stopped):
             return
         make = partial(ComputeService, bus=self._bus, reporter=self._reporter, threads=self._threads, heartbeats=self._heartbeats)
-        services = {each.host: make(each) for each in self._settings}
+        services = {agent_settings.host: make(agent_settings) for agent_settings in self._settings}
         self._services = list(services.values())
         for service in self._services:
-            service.prepare()
+            service.prepare_start()
         self._reporter.start()
         for service in self._services:
-            service.begin(is_served=True)
+            service.begin_serving(is_served=True)
         end = time.monotonic() + ADMISSION_WAIT_S
         for service in self._services:
             service.wait_for_admission(max(0.0, end - time.monotonic()))
-        self._server = compute.serve_each(self._bus, {host: service.endpoint() for host, service in services.items()})
+        self._server = compute.serve_each(self._bus, {host: service.make_endpoint() for host, service in services.items()})
         self._heartbeats.start()
-        wait_for("the topics of the hosts", self._server.check, stopped)
+        wait_for("the topics of the hosts", self._server.check_listening, stopped)
 
     def stop(self, pool: ThreadPoolExecutor) -> None:
         """Stop all agents within the drain time-out."""
@@ -114,30 +114,30 @@ class AgentsRole:
                 cell.stop(pool)
         self._threads.stop()
 
-    def reload(self) -> None:
+    def reload_settings(self) -> None:
         """Does nothing, as with an agent of its own process."""
 
 
-def agents(told: Forks, folder: Path) -> list[tuple[cfg.ConfigOpts, Plan]]:
-    """What to run for ``agents``."""
+def plan_agents(forks: Forks, folder: Path) -> list[tuple[cfg.ConfigOpts, Plan]]:
+    """What to run for ``plan_agents``."""
     listings = (compute_opts.list_opts(), images_opts.list_opts(), upgrade_levels.list_opts())
-    parts = [[(_load(folder, each.files, *listings), each.hosts) for each in one] for one in told.agents]
+    parts = [[(_load_conf(folder, group.files, *listings), group.hosts) for group in one] for one in forks.agents]
     return [(part[0][0], Plan(make=lambda part=part: AgentsRole(part))) for part in parts]  # type: ignore[misc]  # bound at once
 
 
-def conductors(told: Forks, folder: Path) -> list[tuple[cfg.ConfigOpts, Plan]]:
-    """What to run for ``conductors``."""
+def plan_conductors(forks: Forks, folder: Path) -> list[tuple[cfg.ConfigOpts, Plan]]:
+    """What to run for ``plan_conductors``."""
     listings = (conductor_opts.list_opts(), cells_opts.list_opts(), images_opts.list_opts())
-    confs = [_load(folder, files, *listings) for files in told.conductors]
-    return [(conf, conductor_process.plan(conf)) for conf in confs]
+    confs = [_load_conf(folder, files, *listings) for files in forks.conductors]
+    return [(conf, conductor_process.read_plan(conf)) for conf in confs]
 
 
-def _load(folder: Path, files: Sequence[str], *listings: config.Listing) -> cfg.ConfigOpts:
+def _load_conf(folder: Path, files: Sequence[str], *listings: config.Listing) -> cfg.ConfigOpts:
     words = [word for name in files for word in ("--config-file", str(folder / name))]
-    return config.load(words, list_opts(), *listings)
+    return config.load_options(words, list_opts(), *listings)
 
 
-KINDS: dict[str, Callable[[Forks, Path], list[tuple[cfg.ConfigOpts, Plan]]]] = {AGENTS: agents, CONDUCTORS: conductors}
+KINDS: dict[str, Callable[[Forks, Path], list[tuple[cfg.ConfigOpts, Plan]]]] = {AGENTS: plan_agents, CONDUCTORS: plan_conductors}
 
 
 def main() -> int:
@@ -145,7 +145,7 @@ def main() -> int:
     kind, file = sys.argv[1], Path(sys.argv[2])
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # each simulated host holds two files open
-    parts = KINDS[kind](typed.decode(file.read_bytes(), Forks), file.parent)
+    parts = KINDS[kind](typed.decode_json(file.read_bytes(), Forks), file.parent)
     logs.setup(parts[0][0])
     return process.run(kind, parts)
 

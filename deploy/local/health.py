@@ -38,19 +38,19 @@ class _Answer(Object, frozen=True, kw_only=True):
     checks: tuple[HealthFinding, ...]
 
 
-def look(notes: Notes, patience: float = HTTP_TIMEOUT_S) -> dict[str, MemberHealth]:
+def ask_members(notes: Notes, patience: float = HTTP_TIMEOUT_S) -> dict[str, MemberHealth]:
     """What each member says within ``patience`` seconds, all of them asked at the same time."""
-    monitored = notes.monitoring()
+    monitored = notes.monitored_ports()
     with ThreadPoolExecutor(max(1, len(monitored))) as pool:
-        return dict(zip(monitored, pool.map(lambda port: ask(port, patience), monitored.values()), strict=True))
+        return dict(zip(monitored, pool.map(lambda port: ask_member(port, patience), monitored.values()), strict=True))
 
 
-def ask(port: int, patience: float = HTTP_TIMEOUT_S) -> MemberHealth:
+def ask_member(port: int, patience: float = HTTP_TIMEOUT_S) -> MemberHealth:
     """What the process says that is monitored on this port."""
     connection = http.client.HTTPConnection(ports.HOST, port, timeout=patience)
     try:
         connection.request("GET", "/health")
-        answer = typed.decode(connection.getresponse().read(), _Answer)
+        answer = typed.decode_json(connection.getresponse().read(), _Answer)
     except (OSError, http.client.HTTPException, msgspec.MsgspecError):
         return MemberHealth(state=State.SILENT)
     finally:

@@ -14,7 +14,7 @@ LIBVIRT, INSTANCES, CONFIG_DRIVES = "libvirt", "instances", "config_drives"
 
 
 @contextmanager
-def edited(file: Path) -> Iterator[configparser.ConfigParser]:
+def edit_file(file: Path) -> Iterator[configparser.ConfigParser]:
     """A configuration file, written back at the end."""
     parser = configparser.ConfigParser(interpolation=None, strict=False)
     parser.read(file)
@@ -25,7 +25,7 @@ def edited(file: Path) -> Iterator[configparser.ConfigParser]:
 
 def set_options(file: Path, group: str, values: Mapping[str, str]) -> None:
     """Set options of one group, which is added if it is missing."""
-    with edited(file) as parser:
+    with edit_file(file) as parser:
         if not parser.has_section(group):
             parser.add_section(group)
         parser[group].update(values)
@@ -39,4 +39,4 @@ def use_libvirt(file: Path, folder: Path, daemon: PrivateDaemon) -> None:
     set_options(file, "compute", {"driver": "libvirt", "spawn_timeout": "60"})
     paths = {option: str(folder / name) for option, name in (("instances_path", INSTANCES), ("cache_path", "images"))}
     paths |= {"config_drive_path": str(folder / CONFIG_DRIVES), "peer_instances_path": str(folder.parent / "{host}" / INSTANCES)}
-    set_options(file, "libvirt", {"connection_uri": daemon.uri, "virt_type": "qemu", **paths})
+    set_options(file, "libvirt", {"connection_uri": daemon.connection_uri, "virt_type": "qemu", **paths})

@@ -45,7 +45,7 @@ class Member(Object, frozen=True, kw_only=True):
     """How many processes it forks that do the work of commands of their own; 0: it is a command of the distribution."""
 
     @property
-    def program(self) -> str:
+    def program_name(self) -> str:
         return PROGRAMS[self.role]
 
 
@@ -71,10 +71,10 @@ class Shape(Object, frozen=True, kw_only=True):
     def cell_names(self) -> tuple[str, ...]:
         return tuple(f"cell{number + 1}" for number in range(self.cells))
 
-    def hosts(self) -> tuple[HostPlan, ...]:
+    def list_hosts(self) -> tuple[HostPlan, ...]:
         """The simulated hosts of all cells. Raises errors.Invalid for a demo without room."""
         if self.demo:
-            return plan.hosts(self.agents)
+            return plan.plan_hosts(self.agents)
         return tuple(
             HostPlan(name=f"{cell}-host{number + 1}", cell=cell, vcpus=16, memory_mb=65536, disk_gb=1000)
             for cell in self.cell_names()
@@ -86,35 +86,35 @@ class Shape(Object, frozen=True, kw_only=True):
         """Whether agents share processes."""
         return self.agents_per_process > 1
 
-    def crowds(self) -> tuple[tuple[HostPlan, ...], ...]:
+    def list_crowds(self) -> tuple[tuple[HostPlan, ...], ...]:
         """The hosts of each process, where agents share processes."""
-        hosts, size = self.hosts(), self.agents_per_process
+        hosts, size = self.list_hosts(), self.agents_per_process
         return tuple(hosts[start : start + size] for start in range(0, len(hosts), size))
 
     def conductor_members(self) -> tuple[Member, ...]:
         """The cell conductors, also where one command forks them all."""
         return tuple(
-            _member(f"{cell}-conductor-{n + 1}", Role.CONDUCTOR, f"{cell}.conf")
+            _make_member(f"{cell}-conductor-{n + 1}", Role.CONDUCTOR, f"{cell}.conf")
             for cell in self.cell_names()
             for n in range(self.conductors)
         )
 
-    def members(self) -> tuple[Member, ...]:
+    def list_members(self) -> tuple[Member, ...]:
         """Every command, those that others wait for first."""
-        found = list(self.conductor_members())
+        members = list(self.conductor_members())
         if self.is_crowded:
-            found = [Member(name=CONDUCTORS, role=Role.CONDUCTOR, files=(f"{CONDUCTORS}.json",), forks=len(found))]
-        found += [_member(f"scheduler-{n + 1}", Role.SCHEDULER, "api.conf") for n in range(self.schedulers)]
-        found += [_member(f"super-conductor-{n + 1}", Role.SUPER, "api.conf") for n in range(self.supers)]
-        found += [_member(f"api-{n + 1}", Role.API, "api.conf") for n in range(self.apis)]
-        found += [_member(f"console-proxy-{n + 1}", Role.CONSOLE_PROXY, "api.conf") for n in range(self.proxies)]
+            members = [Member(name=CONDUCTORS, role=Role.CONDUCTOR, files=(f"{CONDUCTORS}.json",), forks=len(members))]
+        members += [_make_member(f"scheduler-{n + 1}", Role.SCHEDULER, "api.conf") for n in range(self.schedulers)]
+        members += [_make_member(f"super-conductor-{n + 1}", Role.SUPER, "api.conf") for n in range(self.supers)]
+        members += [_make_member(f"api-{n + 1}", Role.API, "api.conf") for n in range(self.apis)]
+        members += [_make_member(f"console-proxy-{n + 1}", Role.CONSOLE_PROXY, "api.conf") for n in range(self.proxies)]
         if self.is_crowded:
-            found.append(Member(name=AGENTS, role=Role.COMPUTE, files=(f"{AGENTS}.json",), forks=len(self.crowds())))
+            members.append(Member(name=AGENTS, role=Role.COMPUTE, files=(f"{AGENTS}.json",), forks=len(self.list_crowds())))
         else:
-            found += [_member(host.name, Role.COMPUTE, f"{host.cell}-compute.conf") for host in self.hosts()]
-        return tuple(found)
+            members += [_make_member(host.name, Role.COMPUTE, f"{host.cell}-compute.conf") for host in self.list_hosts()]
+        return tuple(members)
 
 
-def _member(name: str, role: Role, common: str) -> Member:
+def _make_member(name: str, role: Role, common: str) -> Member:
     """``common``: the file that it shares with others; what only it has is in a file of its own name."""
     return Member(name=name, role=role, files=(common, f"{name}.conf"))

@@ -9,8 +9,8 @@ from cli.standalone.discovery import HostDiscovery
 from db.audit import snapshot
 from db.sql.engine import Database
 from deploy.local import templates
-from deploy.local.backing import runs
-from deploy.local.make import make
+from deploy.local.backing import is_running
+from deploy.local.make import make_region
 from deploy.local.processes import Started
 from deploy.local.region import Region
 from deploy.local.shape import Member
@@ -44,76 +44,76 @@ class Start:
         """
         try:
             if not self._region.notes.made:
-                make(self._region)
-            elif self._runs():
+                make_region(self._region)
+            elif self._is_running():
                 self._region.say(f"The region in {self._folder.path} runs already.")
                 return
             else:
-                self._folder.prepare()
+                self._folder.make_folders()
                 self._region.backing.start(self._region.say)
             self._start()
         except BaseException:
             stop(self._region)
             raise
 
-    def restart(self, names: Sequence[str]) -> None:
+    def restart_members(self, names: Sequence[str]) -> None:
         """Stop and start single processes, one after the other; wait for each. Raises errors.NotFound for an unknown name."""
-        members = {member.name: member for member in self._region.notes.shape.members()}
+        members = {member.name: member for member in self._region.notes.shape.list_members()}
         if unknown := [name for name in names if name not in members]:
             raise errors.NotFound(f"No process of the region is called {', '.join(unknown)}: there are {', '.join(members)}.")
         for name in names:
             killed = self._table.stop([members[name]], TERM_TIMEOUT_S)
             self._region.say(f"{name} was {'killed' if killed else 'stopped'} and is started")
-            self._wait([self._table.start(members[name])], lambda: True)
+            self._wait_ready([self._table.start(members[name])], lambda: True)
 
-    def _runs(self) -> bool:
-        return not self._missing() and all(runs(server) for server in self._region.backing.servers)
+    def _is_running(self) -> bool:
+        return not self._missing_members() and all(is_running(server) for server in self._region.backing.servers)
 
-    def _missing(self) -> list[Member]:
+    def _missing_members(self) -> list[Member]:
         """The members without a master."""
-        led = self._table.led()
-        return [member for member in self._region.notes.shape.members() if member.name not in led]
+        led = self._table.members_with_master()
+        return [member for member in self._region.notes.shape.list_members() if member.name not in led]
 
     def _start(self) -> None:
         shape, commands = self._region.notes.shape, self._region.commands
         templates.write_others(self._folder, self._region.notes)
         commands.run("db", "sync")
-        missing = self._missing()
+        missing = self._missing_members()
         self._table.stop(missing, TERM_TIMEOUT_S)  # workers whose master is gone
-        self._region.say(f"starting {len(missing)} of {len(shape.members())} processes")
-        hosts = {host.name for host in shape.hosts()}
+        self._region.say(f"starting {len(missing)} of {len(shape.list_members())} processes")
+        hosts = {host.name for host in shape.list_hosts()}
         newcomers = HostDiscovery(self._folder.database_url("api"), hosts, commands)
         database = Database(self._folder.database_url("api"), name="api")
         try:
             forked = [member for member in missing if member.forks]
             # One command after the other: while hundreds of processes start, those who ask them would only time out.
             for member in forked:
-                self._wait([self._table.start(member)], lambda: True)
-            self._wait(
+                self._wait_ready([self._table.start(member)], lambda: True)
+            self._wait_ready(
                 [self._table.start(member) for member in missing if not member.forks],
-                lambda: not newcomers.look() and hosts <= {node.host for node in database.read(snapshot.usage)},
+                lambda: not newcomers.discover_hosts() and hosts <= {node.host for node in database.read(snapshot.list_usage)},
             )
         finally:
             newcomers.close()
-            database.dispose()
+            database.dispose_connections()
 
-    def _wait(self, started: Sequence[Started], known: Callable[[], bool]) -> None:
+    def _wait_ready(self, started: Sequence[Started], known: Callable[[], bool]) -> None:
         """Until all of ``started`` have said that they are ready, and ``known`` holds. Raises Failed."""
         give_up = time.monotonic() + self._patience
         waiting = list(started)
         while True:
             for one in started:
-                if one.status is not None:
-                    text = f"{one.member.name} ended with status {one.status}. The end of {self._folder.log_of(one.member)}:"
+                if one.exit_status is not None:
+                    text = f"{one.member.name} ended with status {one.exit_status}. The end of {self._folder.log_of(one.member)}:"
                     raise Failed(f"{text}\n{one.last_words()}")
-            waiting = [one for one in waiting if not one.ready]
+            waiting = [one for one in waiting if not one.is_ready]
             # What is known of hosts is asked once all are ready: it costs those a part of their time who still have to start.
-            asked = time.monotonic()
+            asked_at = time.monotonic()
             if not waiting and known():
                 return
             if time.monotonic() > give_up:
                 self._give_up(waiting)
-            time.sleep(max(POLL_INTERVAL_S, POLL_PAUSE_RATIO * (time.monotonic() - asked)))
+            time.sleep(max(POLL_INTERVAL_S, POLL_PAUSE_RATIO * (time.monotonic() - asked_at)))
 
     def _give_up(self, waiting: Sequence[Started]) -> None:
         if not waiting:

@@ -22,17 +22,19 @@ def stop(region: Region) -> None:
     Raises errors.Conflict where something is left even so.
     """
     notes, table = region.notes, region.table
-    if count := len(table.alive()):
+    if count := len(table.pids_by_member()):
         region.say(f"stopping {count} processes")
     for roles in PHASES:
-        late = table.stop([member for member in notes.shape.members() if member.role in roles], TERM_TIMEOUT_S)
+        late = table.stop([member for member in notes.shape.list_members() if member.role in roles], TERM_TIMEOUT_S)
         if late:
             region.say(f"killed, as they did not end within {TERM_TIMEOUT_S:g} s: {', '.join(late)}")
-    for place in region.folder.hosts.glob(f"*/{LIBVIRT}"):
-        PrivateDaemon(place).stop(guests=True)
+    for libvirt_folder in region.folder.hosts.glob(f"*/{LIBVIRT}"):
+        PrivateDaemon(libvirt_folder).stop(guests=True)
     region.backing.stop()
-    left = [f"{name} (process {pid})" for name, pids in table.alive().items() for pid in pids] + region.backing.left()
+    leftovers = [
+        f"{name} (process {pid})" for name, pids in table.pids_by_member().items() for pid in pids
+    ] + region.backing.list_leftovers()
     taken = [port for port in (*notes.api_ports, *notes.console_ports) if not ports.is_free(port)]
-    left += [f"something on port {port}, which was an API's or a console proxy's" for port in taken]
-    if left:
-        raise errors.Conflict(f"Not all of the region in {region.folder.path} has ended: {', '.join(left)}.")
+    leftovers += [f"something on port {port}, which was an API's or a console proxy's" for port in taken]
+    if leftovers:
+        raise errors.Conflict(f"Not all of the region in {region.folder.path} has ended: {', '.join(leftovers)}.")

@@ -33,28 +33,28 @@ def write_api(folder: Folder, notes: Notes, access: Access) -> None:
     """The files of the API level."""
     timeout = CROWDED_CELL_TIMEOUT_S if notes.shape.is_crowded else CELL_TIMEOUT_S
     words = {"cell_timeout": f"{timeout:g}", "folder": folder.path, "images": folder.images, "serial_url": notes.serial_url()}
-    _write(folder, "api.conf", "api.conf", words | _words(access))
+    _write(folder, "api.conf", "api.conf", words | _template_words(access))
     for number, port in enumerate(notes.api_ports, start=1):
         name = f"api-{number}"
-        _write(folder, "api-port.conf", f"{name}.conf", {"port": port, "monitoring": notes.monitoring().get(name, 0)})
+        _write(folder, "api-port.conf", f"{name}.conf", {"port": port, "monitoring": notes.monitored_ports().get(name, 0)})
     for number, port in enumerate(notes.console_ports, start=1):
         name = f"console-proxy-{number}"
-        _write(folder, "console-port.conf", f"{name}.conf", {"port": port, "monitoring": notes.monitoring().get(name, 0)})
+        _write(folder, "console-port.conf", f"{name}.conf", {"port": port, "monitoring": notes.monitored_ports().get(name, 0)})
 
 
 def write_cell(folder: Folder, notes: Notes, cell: str, access: Access, agents: Mapping[str, str]) -> None:
     """The files of one cell: of its conductors, of its agents, and of each agent. ``agents``: their URLs of the bus, by host."""
     shortest, longest = SPAWN_DELAY_S if notes.shape.demo else SHORT_SPAWN_DELAY_S
     users = "shared" if notes.shape.is_crowded else "required"
-    _write(folder, "cell.conf", f"{cell}.conf", {"cell": cell, "agent_users": users, **_words(access)})
+    _write(folder, "cell.conf", f"{cell}.conf", {"cell": cell, "agent_users": users, **_template_words(access)})
     common = {"cell": cell, "hosts": folder.hosts, "images": folder.images, "shortest": shortest, "longest": longest}
     _write(folder, "compute.conf", f"{cell}-compute.conf", common)
     if notes.shape.is_crowded:
-        _write(folder, "hosts.conf", f"{cell}-hosts.conf", {"cell": cell, **_words(access)})
+        _write(folder, "hosts.conf", f"{cell}-hosts.conf", {"cell": cell, **_template_words(access)})
         return
-    for host in notes.shape.hosts():
+    for host in notes.shape.list_hosts():
         if host.cell == cell:
-            words = {**msgspec.structs.asdict(host), "monitoring": notes.monitoring().get(host.name, 0)}
+            words = {**msgspec.structs.asdict(host), "monitoring": notes.monitored_ports().get(host.name, 0)}
             words["transport_url"] = agents[host.name]
             _write(folder, "host.conf", f"{host.name}.conf", words)
 
@@ -66,26 +66,26 @@ def write_others(folder: Folder, notes: Notes) -> None:
     """
     if notes.shape.is_crowded:
         _write_forks(folder, notes.shape)
-    for member in notes.shape.members():
+    for member in notes.shape.list_members():
         if member.forks:
             continue
         if member.role not in (Role.API, Role.CONSOLE_PROXY, Role.COMPUTE) and not (folder.etc / member.files[-1]).exists():
-            _write(folder, "monitoring.conf", member.files[-1], {"monitoring": notes.monitoring().get(member.name, 0)})
+            _write(folder, "monitoring.conf", member.files[-1], {"monitoring": notes.monitored_ports().get(member.name, 0)})
 
 
 def _write_forks(folder: Folder, shape: Shape) -> None:
     """What is to be forked. A conductor is not monitored: its own file would say where."""
     conductors = Forks(conductors=tuple(member.files[:1] for member in shape.conductor_members()))
     folder.write(f"etc/{CONDUCTORS}.json", msgspec.json.format(msgspec.json.encode(conductors)).decode())
-    agents = Forks(agents=tuple(_cells_of(crowd) for crowd in shape.crowds()))
+    agents = Forks(agents=tuple(_cells_of(crowd) for crowd in shape.list_crowds()))
     folder.write(f"etc/{AGENTS}.json", msgspec.json.encode(agents).decode())
 
 
 def _cells_of(hosts: Sequence[HostPlan]) -> tuple[CellHosts, ...]:
     grouped = itertools.groupby(hosts, key=lambda host: host.cell)
     return tuple(
-        CellHosts(files=(f"{cell}-compute.conf", f"{cell}-hosts.conf"), hosts=tuple(host.name for host in theirs))
-        for cell, theirs in grouped
+        CellHosts(files=(f"{cell}-compute.conf", f"{cell}-hosts.conf"), hosts=tuple(host.name for host in cell_hosts))
+        for cell, cell_hosts in grouped
     )
 
 
@@ -93,5 +93,5 @@ def _write(folder: Folder, template: str, name: str, words: Mapping[str, object]
     folder.write(f"etc/{name}", (TEMPLATES / template).read_text().format(**words))
 
 
-def _words(access: Access) -> dict[str, object]:
+def _template_words(access: Access) -> dict[str, object]:
     return {"transport_url": access.transport_url, "database_url": access.database_url, "keys": access.keys}

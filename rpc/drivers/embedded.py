@@ -55,23 +55,23 @@ class EmbeddedMessage(base.RpcIncomingMessage):  # type: ignore[misc]  # the unt
         notification: bool = False,
     ) -> None:
         """Raises Unreadable."""
-        context, message = wire.decode(queued.body, _NOTIFIED if notification else _SENT)
+        context, message = wire.decode_wire(queued.body, _NOTIFIED if notification else _SENT)
         super().__init__(context, message, msg_id="embedded")
         self.size = len(queued.body)
         self._broker, self._consumer, self._queued, self._origin = broker, consumer, queued, origin
 
     def acknowledge(self) -> None:
-        self._broker.acknowledge(self._consumer)
+        self._broker.acknowledge_message(self._consumer)
 
     def requeue(self) -> None:
-        self._broker.requeue(self._consumer, self._origin, self._queued)
+        self._broker.requeue_message(self._consumer, self._origin, self._queued)
 
     def reply(self, reply: object = None, failure: _ExcInfo | None = None) -> None:
         """Raises errors.Invalid for an answer that is too large."""
         if self._queued.answer is None:
             return
         if failure is not None:
-            self._queued.answer(_EmbeddedFailure(failures.encode(failure[1])))
+            self._queued.answer(_EmbeddedFailure(failures.encode_error(failure[1])))
             return
         body = msgspec.json.encode(reply)
         wire.check_size(body)
@@ -100,7 +100,7 @@ class EmbeddedListener(base.Listener):  # type: ignore[misc]  # the untyped base
     def start(self, on_incoming_callback: Callable[[list[EmbeddedMessage]], None]) -> None:
         super().start(on_incoming_callback)
 
-        def take(queued: QueuedMessage, origin: EmbeddedQueue) -> None:
+        def take_message(queued: QueuedMessage, origin: EmbeddedQueue) -> None:
             try:
                 incoming = EmbeddedMessage(self._broker, consumer, queued, origin, notification=self._window > 1)
             except wire.Unreadable as error:
@@ -111,8 +111,8 @@ class EmbeddedListener(base.Listener):  # type: ignore[misc]  # the untyped base
                 return
             on_incoming_callback([incoming])
 
-        self._consumer = consumer = EmbeddedConsumer(take, self._window)
-        self._broker.subscribe(consumer, self._queues, self._fanout)
+        self._consumer = consumer = EmbeddedConsumer(take_message, self._window)
+        self._broker.subscribe_consumer(consumer, self._queues, self._fanout)
 
     def stop(self) -> None:
         self.cleanup()
@@ -120,7 +120,7 @@ class EmbeddedListener(base.Listener):  # type: ignore[misc]  # the untyped base
 
     def cleanup(self) -> None:
         if self._consumer is not None:
-            self._broker.unsubscribe(self._consumer)
+            self._broker.unsubscribe_consumer(self._consumer)
 
 
 class EmbeddedDriver(base.BaseDriver):  # type: ignore[misc]  # the untyped base is oslo.messaging's
@@ -159,17 +159,17 @@ class EmbeddedDriver(base.BaseDriver):  # type: ignore[misc]  # the untyped base
         body = msgspec.json.encode((ctxt, message))
         wire.check_size(body)
         if not wait_for_reply:
-            self._deliver(target, QueuedMessage(body))
+            self._deliver_message(target, QueuedMessage(body))
             return None
         answers: queue.SimpleQueue[Any] = queue.SimpleQueue()
         expires = float("inf") if timeout is None else time.monotonic() + timeout
-        self._deliver(target, QueuedMessage(body, answers.put, expires))
+        self._deliver_message(target, QueuedMessage(body, answers.put, expires))
         try:
             answer = answers.get(timeout=timeout)
         except queue.Empty:
             raise om.MessagingTimeout(f"No answer from topic {target.topic} within {timeout} s.") from None
         if isinstance(answer, _EmbeddedFailure):
-            raise failures.decode(str(answer))
+            raise failures.decode_error(str(answer))
         return msgspec.Raw(answer)
 
     def send_each(self, messages: Iterable[tuple[Any, dict[str, Any], dict[str, Any]]], retry: int | None = None) -> None:
@@ -177,11 +177,11 @@ class EmbeddedDriver(base.BaseDriver):  # type: ignore[misc]  # the untyped base
         for target, ctxt, message in messages:
             self.send(target, ctxt, message)
 
-    def _deliver(self, target: Any, queued: QueuedMessage) -> None:
+    def _deliver_message(self, target: Any, queued: QueuedMessage) -> None:
         if target.fanout:
-            self._broker.fanout(target.topic, queued)
+            self._broker.fanout_message(target.topic, queued)
         else:
-            self._broker.send(self._key(target, target.server), queued)
+            self._broker.send(self._routing_key(target, target.server), queued)
 
     def send_notification(
         self, target: Any, ctxt: dict[str, Any], message: dict[str, Any], version: float, retry: int | None = None
@@ -191,15 +191,18 @@ class EmbeddedDriver(base.BaseDriver):  # type: ignore[misc]  # the untyped base
 
     def listen(self, target: Any, batch_size: int, batch_timeout: float | None) -> EmbeddedListener:
         """Listen for calls and casts to the topic and to this server of it, and for the topic's fan-outs."""
-        queues = [self._broker.declare(self._key(target, server)) for server in (target.server, None)]
-        return self._listener(queues, fanout=target.topic)
+        queues = [self._broker.declare_queue(self._routing_key(target, server)) for server in (target.server, None)]
+        return self._add_listener(queues, fanout=target.topic)
 
     def listen_for_notifications(
         self, targets_and_priorities: Iterable[tuple[Any, str]], pool: str | None, batch_size: int, batch_timeout: float | None
     ) -> EmbeddedListener:
         """Listen for notifications. Listeners of one pool share them; each pool gets all. Batches are of one."""
-        queues = [self._broker.declare(f"{self._key(target)}.{priority}", pool) for target, priority in targets_and_priorities]
-        return self._listener(list(dict.fromkeys(queues)), window=NOTIFICATION_WINDOW)
+        queues = [
+            self._broker.declare_queue(f"{self._routing_key(target)}.{priority}", pool)
+            for target, priority in targets_and_priorities
+        ]
+        return self._add_listener(list(dict.fromkeys(queues)), window=NOTIFICATION_WINDOW)
 
     def cleanup(self) -> None:
         """Close: stop listening, refuse to send, and forget the broker if nobody else has it open."""
@@ -211,13 +214,13 @@ class EmbeddedDriver(base.BaseDriver):  # type: ignore[misc]  # the untyped base
                 listener.cleanup()
         BROKERS.close(self._name)
 
-    def _listener(self, queues: Iterable[EmbeddedQueue], *, fanout: str | None = None, window: int = 1) -> EmbeddedListener:
+    def _add_listener(self, queues: Iterable[EmbeddedQueue], *, fanout: str | None = None, window: int = 1) -> EmbeddedListener:
         listener = EmbeddedListener(self._broker, queues, fanout=fanout, window=window)
         with self._lock:
             self._listeners.add(listener)
         return listener
 
-    def _key(self, target: Any, server: str | None = None) -> str:
+    def _routing_key(self, target: Any, server: str | None = None) -> str:
         """The routing key, in which the exchange has its part: unlike RabbitMQ's, queues of two exchanges never mix."""
         key = f"{target.exchange or self._default_exchange}/{target.topic}"
         return f"{key}.{server}" if server else key

@@ -50,8 +50,8 @@ class EmbeddedQueue:
 
     def next_consumer(self) -> EmbeddedConsumer | None:
         """The consumer with the least waiting that has room; it goes to the end of the rotation."""
-        best = min(self.consumers, key=lambda consumer: consumer.waiting, default=None)
-        if best is None or best.waiting >= PREFETCH:
+        best = min(self.consumers, key=lambda consumer: consumer.waiting_count, default=None)
+        if best is None or best.waiting_count >= PREFETCH:
             return None
         self.consumers.remove(best)
         self.consumers.append(best)
@@ -69,7 +69,7 @@ class EmbeddedConsumer:
     unacknowledged: int = 0
 
     @property
-    def waiting(self) -> int:
+    def waiting_count(self) -> int:
         return len(self.inbox) + self.unacknowledged
 
 
@@ -85,34 +85,34 @@ class Broker:
     def send(self, key: str, message: QueuedMessage) -> None:
         """Put ``message`` into every queue bound to ``key``: that of the same name, and pools bound to it besides."""
         with self._lock:
-            for queue in self._bindings.get(key) or (self._declare(key, key),):
-                self._put(queue, message)
+            for queue in self._bindings.get(key) or (self._declare_binding(key, key),):
+                self._put_message(queue, message)
 
-    def fanout(self, topic: str, message: QueuedMessage) -> None:
+    def fanout_message(self, topic: str, message: QueuedMessage) -> None:
         """Give a copy to every consumer that is subscribed to the topic's fan-out now."""
         with self._lock:
             for queue in self._fanouts.get(topic, ()):
-                self._put(queue, message)
+                self._put_message(queue, message)
 
-    def declare(self, key: str, name: str | None = None) -> EmbeddedQueue:
+    def declare_queue(self, key: str, name: str | None = None) -> EmbeddedQueue:
         """Return the queue called ``name`` (default: as the key), bound to ``key``."""
         with self._lock:
-            self._declare(key, key)
-            return self._declare(key, name or key)
+            self._declare_binding(key, key)
+            return self._declare_binding(key, name or key)
 
-    def subscribe(self, consumer: EmbeddedConsumer, queues: Iterable[EmbeddedQueue], fanout: str | None = None) -> None:
+    def subscribe_consumer(self, consumer: EmbeddedConsumer, queues: Iterable[EmbeddedQueue], fanout: str | None = None) -> None:
         """Let ``consumer`` have what is in ``queues`` and comes into them, and what is fanned out to the topic ``fanout``."""
         with self._lock:
             consumer.queues = tuple(queues)
             if fanout is not None:
-                own = EmbeddedQueue(f"{fanout}_fanout")
-                self._fanouts.setdefault(fanout, []).append(own)
-                consumer.queues += (own,)
+                fanout_queue = EmbeddedQueue(f"{fanout}_fanout")
+                self._fanouts.setdefault(fanout, []).append(fanout_queue)
+                consumer.queues += (fanout_queue,)
             for queue in consumer.queues:
                 queue.consumers.appendleft(consumer)
-                self._pump(queue)
+                self._pump_queue(queue)
 
-    def unsubscribe(self, consumer: EmbeddedConsumer) -> None:
+    def unsubscribe_consumer(self, consumer: EmbeddedConsumer) -> None:
         """Hand nothing more to ``consumer``; what was set aside for it goes to others or back to its queue. May be repeated."""
         with self._lock:
             queues, consumer.queues = consumer.queues, ()
@@ -124,44 +124,44 @@ class Broker:
                 message, queue = consumer.inbox.pop()
                 queue.messages.appendleft(message)
             for queue in queues:
-                self._pump(queue)
+                self._pump_queue(queue)
 
-    def acknowledge(self, consumer: EmbeddedConsumer) -> None:
+    def acknowledge_message(self, consumer: EmbeddedConsumer) -> None:
         """``consumer`` has begun on (or is done with) one message it was handed: it may have the next."""
         with self._lock:
             consumer.unacknowledged -= 1
-            self._feed(consumer)
+            self._feed_consumer(consumer)
             for queue in consumer.queues:
                 if queue.messages:
-                    self._pump(queue)
+                    self._pump_queue(queue)
 
-    def requeue(self, consumer: EmbeddedConsumer, queue: EmbeddedQueue, message: QueuedMessage) -> None:
+    def requeue_message(self, consumer: EmbeddedConsumer, queue: EmbeddedQueue, message: QueuedMessage) -> None:
         """``consumer`` gives back one message it was handed. It goes to the end of its queue, so that others are not held up."""
-        self.acknowledge(consumer)
+        self.acknowledge_message(consumer)
         with self._lock:
-            self._put(queue, message)
+            self._put_message(queue, message)
 
-    def _declare(self, key: str, name: str) -> EmbeddedQueue:
+    def _declare_binding(self, key: str, name: str) -> EmbeddedQueue:
         queue = self._queues.setdefault(name, EmbeddedQueue(name))
         bound = self._bindings.get(key, ())
         if queue not in bound:
             self._bindings[key] = (*bound, queue)
         return queue
 
-    def _put(self, queue: EmbeddedQueue, message: QueuedMessage) -> None:
+    def _put_message(self, queue: EmbeddedQueue, message: QueuedMessage) -> None:
         queue.messages.append(message)
-        self._pump(queue)
+        self._pump_queue(queue)
         if len(queue.messages) > QUEUE_LENGTH_LIMIT:
             queue.messages.popleft()
             LOG.warning("%s holds %d unread messages: its oldest is dropped", queue.name, QUEUE_LENGTH_LIMIT)
 
-    def _pump(self, queue: EmbeddedQueue) -> None:
+    def _pump_queue(self, queue: EmbeddedQueue) -> None:
         """Set messages aside for consumers as long as there are messages and consumers with room."""
         while queue.messages and (consumer := queue.next_consumer()):
             consumer.inbox.append((queue.messages.popleft(), queue))
-            self._feed(consumer)
+            self._feed_consumer(consumer)
 
-    def _feed(self, consumer: EmbeddedConsumer) -> None:
+    def _feed_consumer(self, consumer: EmbeddedConsumer) -> None:
         """Hand messages over as far as the window allows. The lock is held, so ``take`` must be quick and not call back."""
         while consumer.inbox and consumer.unacknowledged < consumer.window:
             message, queue = consumer.inbox.popleft()
@@ -192,7 +192,7 @@ class Brokers:
             if users > 1:
                 self._open[name] = broker, users - 1
 
-    def names(self) -> list[tuple[str, str]]:
+    def list_open(self) -> list[tuple[str, str]]:
         with self._lock:
             return list(self._open)
 

@@ -46,7 +46,7 @@ class Delivery:
         self._chunks: list[bytes] = []
         self._missing = 0
 
-    def header(self, payload: bytes) -> bool:
+    def take_header(self, payload: bytes) -> bool:
         """Take the header. Returns whether the message is complete."""
         (self.size,) = unpack_from(">Q", payload, 4)
         self._missing = self.size
@@ -56,7 +56,7 @@ class Delivery:
             self.unparsed = f"{type(error).__name__} in its properties"
         return not self.size
 
-    def chunk(self, payload: bytes) -> bool:
+    def take_chunk(self, payload: bytes) -> bool:
         """Take a part of the body. Returns whether the message is complete."""
         self._missing -= len(payload)
         if self.size <= MESSAGE_BYTES_LIMIT or not self._chunks:
@@ -93,9 +93,9 @@ def frame_handler(connection: Any, callback: Callable[..., object]) -> Callable[
             return bool(usual(frame))
         connection.bytes_recv += 1
         if kind == _HEADER:
-            complete = arrival.header(payload)
+            complete = arrival.take_header(payload)
         elif kind == _BODY:
-            complete = arrival.chunk(payload)
+            complete = arrival.take_chunk(payload)
         else:
             raise UnexpectedFrame(f"Received frame {kind} inside a message")
         if complete:

@@ -56,7 +56,7 @@ class LateAnswers:
         self._stopped = False
         self._thread: threading.Thread | None = None
 
-    def add(self, reply_q: str, body: bytes) -> None:
+    def add_answer(self, reply_q: str, body: bytes) -> None:
         now = time.monotonic()
         with self._changed:
             if self._stopped:
@@ -65,7 +65,7 @@ class LateAnswers:
             missing.answers.append(_Answer(body, now + self._patience))
             self._size += len(body)
             while len(self._missing) > QUEUES_LIMIT or self._size > KEPT_BYTES_LIMIT:
-                self._forget(next(iter(self._missing)))
+                self._forget_queue(next(iter(self._missing)))
             if self._thread is None:
                 self._thread = start_daemon("rabbit-late-answers", self._run)
             self._changed.notify()
@@ -79,20 +79,20 @@ class LateAnswers:
     def _run(self) -> None:
         while True:
             with self._changed:
-                while not self._stopped and not (due := self._due(time.monotonic())):
+                while not self._stopped and not (due := self._due_queues(time.monotonic())):
                     soonest = min((missing.due for missing in self._missing.values()), default=None)
                     self._changed.wait(None if soonest is None else max(0.0, soonest - time.monotonic()))
                 if self._stopped:
                     return
             for reply_q in due:
-                self._try(reply_q)
+                self._try_answers(reply_q)
 
-    def _due(self, now: float) -> list[str]:
+    def _due_queues(self, now: float) -> list[str]:
         return [reply_q for reply_q, missing in self._missing.items() if missing.due <= now]
 
-    def _try(self, reply_q: str) -> None:
+    def _try_answers(self, reply_q: str) -> None:
         """Send what is kept for the queue, as long as it is there."""
-        while (answer := self._next(reply_q)) is not None:
+        while (answer := self._next_answer(reply_q)) is not None:
             try:
                 there = self._send(reply_q, answer.body)
             except Exception as error:  # noqa: BLE001 - the broker may be away: retried like a missing queue
@@ -109,7 +109,7 @@ class LateAnswers:
                 missing.answers.remove(answer)
                 self._size -= len(answer.body)
 
-    def _next(self, reply_q: str) -> _Answer | None:
+    def _next_answer(self, reply_q: str) -> _Answer | None:
         """The oldest answer that somebody may wait for."""
         now = time.monotonic()
         with self._changed:
@@ -126,5 +126,5 @@ class LateAnswers:
                 return None
             return missing.answers[0]
 
-    def _forget(self, reply_q: str) -> None:
+    def _forget_queue(self, reply_q: str) -> None:
         self._size -= sum(len(answer.body) for answer in self._missing.pop(reply_q).answers)

@@ -37,11 +37,11 @@ from rpc.drivers.rabbit_connection import (
     Connection,
     Connections,
     OutgoingMessage,
-    listen,
-    opened,
+    decode_envelope,
+    listen_until_stopped,
 )
 from rpc.drivers.refused_messages import RefusedMessage, RefusedMessages
-from rpc.drivers.wire import NULL, REPLY_PREFIX, RabbitCall, Reply, envelope, read
+from rpc.drivers.wire import NULL, REPLY_PREFIX, RabbitCall, Reply, make_envelope, read
 from rpc.sender import MessageSender
 from service.rate_limited_log import RateLimitedLog
 from service.retry import keep_trying
@@ -101,17 +101,17 @@ class ReplyWaiter(amqpdriver.ReplyWaiter):  # type: ignore[misc]  # the library 
 
     def poll(self) -> None:
         """The thread's whole life."""
-        listen(self.conn.connection, self._thread_exit_event, self._complaints)
+        listen_until_stopped(self.conn.connection, self._thread_exit_event, self._complaints)
 
     def ask(self, msg_id: str, timeout: float | None) -> msgspec.Raw:
         """The answer, as JSON. Raises om.MessagingTimeout, and what the answer says is to be raised."""
         end = None if timeout is None else time.monotonic() + timeout
         final = NULL
         while True:
-            left = None if end is None else max(0.0, end - time.monotonic())
-            reply = self.waiters.get(msg_id, left)
+            remaining = None if end is None else max(0.0, end - time.monotonic())
+            reply = self.waiters.get(msg_id, remaining)
             if reply.failure:
-                raise failures.decode(reply.failure)
+                raise failures.decode_error(reply.failure)
             if final is NULL or bytes(reply.result) != bytes(NULL):  # one of the parts has it
                 final = reply.result
             if reply.ending:
@@ -122,7 +122,9 @@ class RabbitMessage(amqpdriver.AMQPIncomingMessage):  # type: ignore[misc]  # th
     """A request that came. ``sender``: as far as the broker vouches for it."""
 
     def __init__(self, listener: RabbitListener, arrival: Delivery, request: RabbitCall) -> None:
-        super().__init__(listener, request.context, request, request.unique_id, request.msg_id, request.reply_q, None, None, None)
+        super().__init__(
+            listener, request.request_context, request, request.unique_id, request.msg_id, request.reply_q, None, None, None
+        )
         self.server = ""
         """The server whose queue it came from, where a listener has several."""
         self.size = arrival.size
@@ -133,9 +135,9 @@ class RabbitMessage(amqpdriver.AMQPIncomingMessage):  # type: ignore[misc]  # th
         if not self.orig_msg_id or not self._is_the_senders(self.reply_q or ""):
             return
         driver = self.listener.driver
-        error = None if failure is None else failures.encode(failure[1])
+        error = None if failure is None else failures.encode_error(failure[1])
         answer = {"result": reply, "failure": error, "ending": True, "_msg_id": self.msg_id, "_unique_id": driver.new_id()}
-        driver.answer(self.reply_q, envelope(answer))
+        driver.answer(self.reply_q, make_envelope(answer))
 
     def _is_the_senders(self, reply_q: str) -> bool:
         """Whether the queue is one that this sender gets answers from: who asks has no answer sent to somebody else."""
@@ -183,9 +185,9 @@ class RabbitListener(base.Listener):  # type: ignore[misc]  # the library ships 
 
     def __call__(self, arrival: Delivery) -> None:
         """A message has come. Raises Unreadable."""
-        self.take(arrival, "")
+        self.take_arrival(arrival, "")
 
-    def take(self, arrival: Delivery, server: str) -> None:
+    def take_arrival(self, arrival: Delivery, server: str) -> None:
         """A message has come: it is acknowledged before the work, so that none is worked on twice, and never at all if that fails.
 
         While all threads are at work it waits here, and the others with the broker. Raises Unreadable.
@@ -223,7 +225,7 @@ class RabbitListener(base.Listener):  # type: ignore[misc]  # the library ships 
         return True
 
     def _run(self) -> None:
-        listen(self._context.connection, self._stopping, self._complaints)
+        listen_until_stopped(self._context.connection, self._stopping, self._complaints)
 
 
 class ServerQueue:
@@ -237,7 +239,7 @@ class ServerQueue:
 
     def __call__(self, arrival: Delivery) -> None:
         """A message has come. Raises Unreadable."""
-        self._listener.take(arrival, self._server)
+        self._listener.take_arrival(arrival, self._server)
 
 
 class RabbitDriver(impl_rabbit.RabbitDriver):  # type: ignore[misc]  # the library ships no types
@@ -246,7 +248,7 @@ class RabbitDriver(impl_rabbit.RabbitDriver):  # type: ignore[misc]  # the libra
     def __init__(self, *arguments: Any, confined: Confined | None = None, **options: Any) -> None:
         """``confined``: the broker's user may use its own queue only."""
         super().__init__(*arguments, **options)
-        self._connection_pool: Connections = Connections.like(self._connection_pool)
+        self._connection_pool: Connections = Connections.with_settings_of(self._connection_pool)
         self.blocking = self._connection_pool.blocking = Blocking()
         self._confined = self._connection_pool.confined = confined
         if confined is not None:
@@ -256,7 +258,7 @@ class RabbitDriver(impl_rabbit.RabbitDriver):  # type: ignore[misc]  # the libra
         self._closing = threading.Event()
         self._declaring = RateLimitedLog(LOG)
         self._refused = self._connection_pool.refused = RefusedMessages(self._put_aside)
-        self._late = LateAnswers(self._answered, self.missing_destination_retry_timeout)
+        self._late = LateAnswers(self._send_answer, self.missing_destination_retry_timeout)
         self._reply_q: str | None = None
         self._numbers = itertools.count()
         self._own = uuid.uuid4().hex
@@ -276,10 +278,10 @@ class RabbitDriver(impl_rabbit.RabbitDriver):  # type: ignore[misc]  # the libra
 
     def answer(self, reply_q: str, body: bytes) -> None:
         """Send an answer. Where its queue is not there it is tried again for a while, in another thread."""
-        if not self._answered(reply_q, body):
-            self._late.add(reply_q, body)
+        if not self._send_answer(reply_q, body):
+            self._late.add_answer(reply_q, body)
 
-    def _answered(self, reply_q: str, body: bytes) -> bool:
+    def _send_answer(self, reply_q: str, body: bytes) -> bool:
         """Whether the queue was there."""
         try:
             self.with_connection(lambda connection: connection.direct_send(reply_q, body))
@@ -295,7 +297,7 @@ class RabbitDriver(impl_rabbit.RabbitDriver):  # type: ignore[misc]  # the libra
         """Where a message is sent. A confined user has an exchange for its own queue and one for its conductors."""
         if self._confined is None:
             return str(super()._get_exchange(target))
-        return self._confined.queue if _topic(target) == self._confined.queue else agents.EXCHANGE
+        return self._confined.queue if _routing_key(target) == self._confined.queue else agents.EXCHANGE
 
     def _get_reply_queue_name(self) -> str:
         """It begins with the user's name, by which a broker's permissions tell one user's answers from another's."""
@@ -331,16 +333,16 @@ class RabbitDriver(impl_rabbit.RabbitDriver):  # type: ignore[misc]  # the libra
         Raises what the library's does, and errors.Invalid for what no broker would take. Nobody asks for signs of life
         (``call_monitor_timeout``) or other options.
         """
-        wire = self._wire(ctxt, message)
+        wire = self._wire_message(ctxt, message)
         if not wait_for_reply:
-            self._publish(target, wire, timeout, retry, kept=True)
+            self._publish_wire(target, wire, timeout, retry, is_persistent=True)
             return None
         msg_id = uuid.uuid4().hex  # not to be guessed: one agent must not answer what another is asked
         wire |= {"_msg_id": msg_id, "_reply_q": self._reply_q or self._get_reply_q(), "_timeout": None}
         waiter = self._waiter
         waiter.listen(msg_id)
         try:
-            self._publish(target, wire, timeout, retry, kept=False)
+            self._publish_wire(target, wire, timeout, retry, is_persistent=False)
             return waiter.ask(msg_id, timeout)
         finally:
             waiter.unlisten(msg_id)
@@ -361,33 +363,39 @@ class RabbitDriver(impl_rabbit.RabbitDriver):  # type: ignore[misc]  # the libra
         """Cast these, each with its target and context, in one go. Raises what ``send`` does: then some may have gone out."""
         by_exchange: dict[str, list[OutgoingMessage]] = {}
         for target, ctxt, message in messages:
-            wire = self._wire(ctxt, message)
-            by_exchange.setdefault(self._get_exchange(target), []).append(OutgoingMessage(_topic(target), envelope(wire)))
-        for exchange, some in by_exchange.items():
-            self.with_connection(partial(Connection.post, exchange=exchange, messages=some, retry=retry), retry)
+            wire = self._wire_message(ctxt, message)
+            by_exchange.setdefault(self._get_exchange(target), []).append(
+                OutgoingMessage(_routing_key(target), make_envelope(wire))
+            )
+        for exchange, casts_of_exchange in by_exchange.items():
+            self.with_connection(partial(Connection.post, exchange=exchange, messages=casts_of_exchange, retry=retry), retry)
 
-    def _wire(self, ctxt: dict[str, Any], message: dict[str, Any]) -> dict[str, Any]:
+    def _wire_message(self, ctxt: dict[str, Any], message: dict[str, Any]) -> dict[str, Any]:
         """The message as it is sent, with an id of its own."""
         return {**message, "_unique_id": self.new_id(), **{f"_context_{key}": value for key, value in ctxt.items()}}
 
-    def _publish(self, target: Any, wire: dict[str, Any], timeout: float | None, retry: int | None, *, kept: bool) -> None:
-        body = envelope(wire)
+    def _publish_wire(
+        self, target: Any, wire: dict[str, Any], timeout: float | None, retry: int | None, *, is_persistent: bool
+    ) -> None:
+        body = make_envelope(wire)
         if target.fanout:
-            self.with_connection(lambda connection: connection.fanout_send(target.topic, opened(body), retry=retry), retry)
+            self.with_connection(lambda connection: connection.fanout_send(target.topic, decode_envelope(body), retry=retry), retry)
             return
-        outgoing, exchange = OutgoingMessage(_topic(target), body, kept, timeout), self._get_exchange(target)
+        outgoing, exchange = OutgoingMessage(_routing_key(target), body, is_persistent, timeout), self._get_exchange(target)
         self.with_connection(lambda connection: connection.post(exchange, [outgoing], retry), retry)
 
     def listen(self, target: Any, batch_size: int, batch_timeout: float | None) -> RabbitListener:
         """Listen for calls and casts to the topic and to this server of it, and for the topic's fan-outs."""
         context = self._get_connection(common.PURPOSE_LISTEN)
         listener = RabbitListener(self, context)
-        exchange, own = super()._get_exchange(target), f"{target.topic}.{target.server}"
-        topics = (own,) if self._confined is not None else (target.topic, own)
+        exchange, server_key = super()._get_exchange(target), f"{target.topic}.{target.server}"
+        topics = (server_key,) if self._confined is not None else (target.topic, server_key)
         for topic in topics:
-            self._declare(partial(context.declare_topic_consumer, exchange_name=exchange, topic=topic, callback=listener))
+            self._declare_until_allowed(
+                partial(context.declare_topic_consumer, exchange_name=exchange, topic=topic, callback=listener)
+            )
         if self._confined is None:
-            self._declare(partial(context.declare_fanout_consumer, target.topic, listener))
+            self._declare_until_allowed(partial(context.declare_fanout_consumer, target.topic, listener))
         return listener
 
     def listen_each(self, topic: str, servers: Iterable[str]) -> RabbitListener:
@@ -396,17 +404,19 @@ class RabbitDriver(impl_rabbit.RabbitDriver):  # type: ignore[misc]  # the libra
         listener = RabbitListener(self, context)
         for server in servers:
             queue = ServerQueue(listener, server)
-            exchange, own = super()._get_exchange(om.Target(topic=topic)), f"{topic}.{server}"
-            self._declare(partial(context.declare_topic_consumer, exchange_name=exchange, topic=own, callback=queue))
+            exchange, server_key = super()._get_exchange(om.Target(topic=topic)), f"{topic}.{server}"
+            self._declare_until_allowed(
+                partial(context.declare_topic_consumer, exchange_name=exchange, topic=server_key, callback=queue)
+            )
         return listener
 
-    def _declare(self, declare: Callable[[], object]) -> None:
+    def _declare_until_allowed(self, declare: Callable[[], object]) -> None:
         """Again and again: the broker refuses it while permissions, or exchanges that others declare, are missing.
 
         Raises om.MessageDeliveryFailure when the driver is closed.
         """
 
-        def refused(error: BaseException) -> None:
+        def log_refusal(error: BaseException) -> None:
             text = "The broker refuses this listener; retrying: %s"
             self._declaring(str(error), logging.WARNING, text, error)
 
@@ -415,10 +425,10 @@ class RabbitDriver(impl_rabbit.RabbitDriver):  # type: ignore[misc]  # the libra
             first=REFUSED_PAUSE_S,
             longest=LONGEST_REFUSED_PAUSE_S,
             stopping=self._closing,
-            failed=refused,
+            failed=log_refusal,
             on=om.MessageDeliveryFailure,
         )
 
 
-def _topic(target: Any) -> str:
+def _routing_key(target: Any) -> str:
     return f"{target.topic}.{target.server}" if target.server else str(target.topic)

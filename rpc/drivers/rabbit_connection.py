@@ -47,7 +47,7 @@ _FINAL = (rpc_amqp.AMQPDestinationNotFound, om.MessageUndeliverable, common.Time
 """Errors of a send that another attempt would meet again."""
 
 
-def opened(body: bytes) -> Any:
+def decode_envelope(body: bytes) -> Any:
     """The envelope as the library's own sending wants it."""
     return msgspec.json.decode(body)
 
@@ -116,9 +116,9 @@ class BorderConsumer(impl_rabbit.Consumer):  # type: ignore[misc]  # the library
         try:
             self.callback(arrival if getattr(self.callback, "takes_arrivals", False) else NotificationMessage(arrival))
         except Exception as error:  # noqa: BLE001 - otherwise the broker delivers it again and again
-            self._refuse(arrival, error)
+            self._refuse_arrival(arrival, error)
 
-    def _refuse(self, arrival: Delivery, error: Exception) -> None:
+    def _refuse_arrival(self, arrival: Delivery, error: Exception) -> None:
         """Take it from its queue in any case: a message that fails once fails every time."""
         kind = error.kind if isinstance(error, Unreadable) else type(error).__name__
         self.refused(arrival, self.queue_name, kind, str(error))
@@ -206,11 +206,11 @@ class Connection(impl_rabbit.Connection):  # type: ignore[misc]  # the library s
 
     def _on_connection_blocked(self, reason: str) -> None:
         super()._on_connection_blocked(reason)
-        self.blocking.begin()
+        self.blocking.note_blocked()
 
     def _on_connection_unblocked(self) -> None:
         super()._on_connection_unblocked()
-        self.blocking.end()
+        self.blocking.note_unblocked()
 
     # -- sending --------------------------------------------------------------------------------------------------------
 
@@ -218,7 +218,7 @@ class Connection(impl_rabbit.Connection):  # type: ignore[misc]  # the library s
         """Send each to whoever listens on its topic; if it fails, some may have gone out."""
         if exchange not in self._declared_exchanges and self.confined is None:
             for outgoing in messages:
-                self.topic_send(exchange, outgoing.topic, opened(outgoing.body), outgoing.timeout, retry)
+                self.topic_send(exchange, outgoing.topic, decode_envelope(outgoing.body), outgoing.timeout, retry)
             return
         with self._connection_lock:
             self.ensure(partial(self._put_all, exchange, messages), retry=retry)
@@ -231,7 +231,7 @@ class Connection(impl_rabbit.Connection):  # type: ignore[misc]  # the library s
         exchange = "" if self.confined is None else agents.EXCHANGE
         outgoing = OutgoingMessage(topic=msg_id, body=msg, kept=False)
         with self._connection_lock:
-            self.ensure(partial(self._put, exchange, outgoing, self.direct_mandatory_flag))
+            self.ensure(partial(self._publish_confirmed, exchange, outgoing, self.direct_mandatory_flag))
 
     def put_aside(self, dead: RefusedMessage) -> None:
         """Put a refused message into the dead-letter queue."""
@@ -245,7 +245,7 @@ class Connection(impl_rabbit.Connection):  # type: ignore[misc]  # the library s
                 queue=refused_messages.QUEUE, durable=True, auto_delete=False, arguments=refused_messages.ARGUMENTS
             )
             self._dead_letters_on = channel
-        self._put("", OutgoingMessage(topic=refused_messages.QUEUE, body=dead.body, headers=dead.headers))
+        self._publish_confirmed("", OutgoingMessage(topic=refused_messages.QUEUE, body=dead.body, headers=dead.headers))
 
     def on_return(self, exception: Exception, exchange: str, routing_key: str, message: Any) -> None:
         """The message sent last has come back. An error here would leave its confirmation to be taken for the next message's."""
@@ -254,18 +254,18 @@ class Connection(impl_rabbit.Connection):  # type: ignore[misc]  # the library s
     def _put_all(self, exchange: str, messages: Sequence[OutgoingMessage]) -> None:
         """The first by itself, which tells how the broker numbers what the channel publishes; the others without a wait between."""
         first, *others = messages
-        number = self._put(exchange, first)
+        number = self._publish_confirmed(exchange, first)
         for outgoing in others:
-            self._emit(exchange, outgoing)
+            self._publish_once(exchange, outgoing)
         missing, refused = set(range(number + 1, number + 1 + len(others))), False
         while missing:
-            method, upto, multiple = self._confirmation()
+            method, upto, multiple = self._next_confirmation()
             missing.difference_update(range(number, upto + 1) if multiple else (upto,))
             refused |= method == spec.Basic.Nack
         if refused:  # raised when no other confirmation is outstanding: the next message would take it for its own
             raise MessageNacked
 
-    def _put(self, exchange: str, outgoing: OutgoingMessage, mandatory: bool = False) -> int:
+    def _publish_confirmed(self, exchange: str, outgoing: OutgoingMessage, mandatory: bool = False) -> int:
         """Publish, and wait until the broker has confirmed it: what ``basic_publish`` of a confirming channel does.
 
         That first looks whether the broker has blocked the connection, which here is read while the confirmation is waited for.
@@ -276,31 +276,31 @@ class Connection(impl_rabbit.Connection):  # type: ignore[misc]  # the library s
         if channel is not self._confirming:
             channel.confirm_select()
             self._confirming = channel
-        self._emit(exchange, outgoing, mandatory)
-        method, number, _ = self._confirmation()
+        self._publish_once(exchange, outgoing, mandatory)
+        method, number, _ = self._next_confirmation()
         if method == spec.Basic.Nack:
             raise MessageNacked
         if self._returned is not None:
             raise self._returned
         return number
 
-    def _confirmation(self) -> tuple[Any, int, bool]:
+    def _next_confirmation(self) -> tuple[Any, int, bool]:
         """The next one: Ack or Nack, the number of the message, and whether it is said of all before it, too."""
         received: list[Any] = []
         self.channel.wait(_CONFIRMS, callback=lambda *arguments: received.extend(arguments))
-        self.blocking.end()
+        self.blocking.note_unblocked()
         method, number, multiple, *_ = received
         return method, number, multiple
 
-    def _emit(self, exchange: str, outgoing: OutgoingMessage, mandatory: bool = False) -> None:
+    def _publish_once(self, exchange: str, outgoing: OutgoingMessage, mandatory: bool = False) -> None:
         channel = self.channel
-        properties: dict[str, Any] = {"delivery_mode": _PERSISTENT if outgoing.kept else _TRANSIENT, **self._sender()}
+        properties: dict[str, Any] = {"delivery_mode": _PERSISTENT if outgoing.kept else _TRANSIENT, **self._sender_property()}
         if outgoing.timeout is not None:
             properties["expiration"] = str(int(outgoing.timeout * 1000))
         message = channel.prepare_message(outgoing.body, 0, wire.CONTENT_TYPE, wire.ENCODING, outgoing.headers or {}, properties)
         channel.send_method(spec.Basic.Publish, "Bssbb", (0, exchange, outgoing.topic, mandatory, False), message)
 
-    def _sender(self) -> dict[str, str]:
+    def _sender_property(self) -> dict[str, str]:
         """The property that the broker compares with the login. A login by a certificate has a name that is not known here."""
         return {} if self.login_method == "EXTERNAL" else {"user_id": self.connection.userid or DEFAULT_USER}
 
@@ -309,7 +309,7 @@ class Connection(impl_rabbit.Connection):  # type: ignore[misc]  # the library s
         before = self.channel
         super()._set_current_channel(new_channel)
         if new_channel is not None and new_channel != before:
-            self._producer.publish = partial(self._producer.publish, **self._sender())
+            self._producer.publish = partial(self._producer.publish, **self._sender_property())
 
     # -- listening ------------------------------------------------------------------------------------------------------
 
@@ -326,8 +326,8 @@ class Connection(impl_rabbit.Connection):  # type: ignore[misc]  # the library s
 
     def limit_prefetch(self, count: int) -> None:
         """Have the broker send at most so many messages of each queue ahead, or as few as the URL says."""
-        given = self.rabbit_qos_prefetch_count
-        self.rabbit_qos_prefetch_count = min(given, count) if given > 0 else count
+        prefetch_before = self.rabbit_qos_prefetch_count
+        self.rabbit_qos_prefetch_count = min(prefetch_before, count) if prefetch_before > 0 else count
         self.ensure(lambda: self._set_qos(self.channel))
 
     def keep_alive(self) -> None:
@@ -339,9 +339,9 @@ class Connection(impl_rabbit.Connection):  # type: ignore[misc]  # the library s
 
         Raises what the library's ``consume`` does.
         """
-        self.ensure(self._drain, recoverable_error_callback=self._begin_anew, error_callback=self._begin_anew)
+        self.ensure(self._handle_arrivals, recoverable_error_callback=self._begin_anew, error_callback=self._begin_anew)
 
-    def _drain(self) -> None:
+    def _handle_arrivals(self) -> None:
         if not self.connection.connected:
             self.connection.maybe_switch_next()  # as the library does: the host may never come back
             raise self.connection.recoverable_connection_errors[0]
@@ -353,12 +353,12 @@ class Connection(impl_rabbit.Connection):  # type: ignore[misc]  # the library s
         sock = self.channel.connection.sock
         usual = sock.gettimeout()
         try:
-            self._take(sock)
+            self._take_until_silent(sock)
         finally:
             with contextlib.suppress(OSError):  # it may be closed by now
                 sock.settimeout(usual)
 
-    def _take(self, sock: Any) -> None:
+    def _take_until_silent(self, sock: Any) -> None:
         """Until nothing comes for a while. The socket's time-out is set when it changes, and not for each frame of each message,
         which is what one that is given to ``drain_events`` costs."""
         sock.settimeout(self._pause)
@@ -407,14 +407,21 @@ class Connections(pool.ConnectionPool):  # type: ignore[misc]  # the library shi
     """Given to each connection: see there."""
 
     @classmethod
-    def like(cls, made: Any) -> Connections:
+    def with_settings_of(cls, library_pool: Any) -> Connections:
         """An empty pool with the settings of one that the library has made."""
-        return cls(made.conf, made._max_size, made._min_size, made._item_ttl, made.url, Connection)
+        return cls(
+            library_pool.conf, library_pool._max_size, library_pool._min_size, library_pool._item_ttl, library_pool.url, Connection
+        )
 
     def create(self, purpose: str = common.PURPOSE_SEND, retry: int | None = None) -> Connection:
-        made: Connection = super().create(purpose, retry)
-        made.refused, made.confined, made.beside, made.blocking = self.refused, self.confined, self.beside, self.blocking
-        return made
+        connection: Connection = super().create(purpose, retry)
+        connection.refused, connection.confined, connection.beside, connection.blocking = (
+            self.refused,
+            self.confined,
+            self.beside,
+            self.blocking,
+        )
+        return connection
 
     def get(self, retry: int | None = None) -> Connection:
         """One that is free, the one last used first; else a new one, or as soon as one is given back."""
@@ -451,14 +458,16 @@ def _close(connection: Connection) -> None:
         LOG.debug("A connection could not be closed: %s", error)
 
 
-def listen(connection: Connection, stopping: threading.Event, complaints: RateLimitedLog) -> None:
+def listen_until_stopped(connection: Connection, stopping: threading.Event, complaints: RateLimitedLog) -> None:
     """A listening thread's whole life: whatever goes wrong, it tries again, and says so now and then."""
 
-    def failed(error: BaseException) -> None:  # callers time out, and senders keep their work in rows
+    def log_failure(error: BaseException) -> None:  # callers time out, and senders keep their work in rows
         complaints(str(error), logging.WARNING, "The broker cannot be heard; retrying: %s", error)
 
     while not stopping.is_set():
         try:
-            keep_trying(connection.listen, first=REFUSED_PAUSE_S, longest=LONGEST_REFUSED_PAUSE_S, stopping=stopping, failed=failed)
+            keep_trying(
+                connection.listen, first=REFUSED_PAUSE_S, longest=LONGEST_REFUSED_PAUSE_S, stopping=stopping, failed=log_failure
+            )
         except Exception as error:  # noqa: BLE001 - the end of listening
             LOG.debug("Listening ends: %s", error)

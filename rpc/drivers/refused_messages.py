@@ -68,7 +68,7 @@ class RefusedMessages:
 
     def __call__(self, arrival: Delivery, queue_name: str, kind: str, why: str) -> None:
         """Never raises. ``kind``: one of few words, which tells what is the same."""
-        topic = _topic(queue_name)
+        topic = _topic_of_queue(queue_name)
         metrics.REFUSED.labels(topic, kind).inc()
         sender = one_line(str(arrival.properties.get("user_id") or "a user that it does not name"), 100)
         text = "A message of %d bytes in the queue %s cannot be read and is set aside in %s: %s (it was sent by %s)"
@@ -98,7 +98,7 @@ class RefusedMessages:
             time.sleep(PAUSE_S)
 
 
-def _topic(queue_name: str) -> str:
+def _topic_of_queue(queue_name: str) -> str:
     """What a queue is of: the names of servers and processes in it would make a metric of each."""
     if queue_name.startswith("reply_"):
         return "reply"

@@ -71,7 +71,7 @@ class RabbitCall(WireCall, kw_only=True):
     machine: str = msgspec.field(name="_context_machine", default="")
 
     @property
-    def context(self) -> RequestContext:
+    def request_context(self) -> RequestContext:
         """In whose name."""
         return RequestContext(
             request_id=one_line(self.request_id, CONTEXT_SIZE),
@@ -91,7 +91,7 @@ class Reply(msgspec.Struct, kw_only=True):
     ending: bool = False
 
 
-def envelope(message: Mapping[str, Any]) -> bytes:
+def make_envelope(message: Mapping[str, Any]) -> bytes:
     """The message as it is sent. Raises errors.Invalid where no broker would take it."""
     text = msgspec.json.encode(message).decode()
     body = msgspec.json.encode({"oslo.version": ENVELOPE, "oslo.message": text})
@@ -107,17 +107,17 @@ def check_size(body: bytes) -> None:
 
 def read(arrival: Delivery, kind: type[T]) -> T:
     """The message in its envelope. Raises Unreadable, whatever was sent."""
-    _check(arrival)
-    outer = decode(arrival.body, _Envelope)
+    _check_arrival(arrival)
+    outer = decode_wire(arrival.body, _Envelope)
     if outer.version != ENVELOPE:
         raise Unreadable("version of the envelope", outer.version)
-    return decode(outer.message, kind)
+    return decode_wire(outer.message, kind)
 
 
-def decode(text: bytes | str, kind: type[T]) -> T:
+def decode_wire(text: bytes | str, kind: type[T]) -> T:
     """JSON as a ``kind``. Raises Unreadable."""
     try:
-        return typed.decode(text, kind)
+        return typed.decode_json(text, kind)
     except RecursionError:
         raise Unreadable("depth", "nested too deeply") from None
     except msgspec.ValidationError as error:
@@ -126,7 +126,7 @@ def decode(text: bytes | str, kind: type[T]) -> T:
         raise Unreadable("JSON", str(error)) from None
 
 
-def _check(arrival: Delivery) -> None:
+def _check_arrival(arrival: Delivery) -> None:
     if arrival.size > MESSAGE_BYTES_LIMIT:
         raise Unreadable("size", f"{arrival.size} bytes, the limit is {MESSAGE_BYTES_LIMIT}")
     if arrival.unparsed:

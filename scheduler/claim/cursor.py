@@ -28,22 +28,22 @@ class Cursor:
         self.newest = 0
         self._last: dict[int, int] = {}  # in the order in which the writers were last seen
         self._turn = 0
-        self.advance(known)
+        self.note_rows(known)
 
-    def advance(self, rows: Iterable[Inventory]) -> None:
+    def note_rows(self, rows: Iterable[Inventory]) -> None:
         """Note that these rows have been read."""
         seen: dict[int, int] = {}
         for row in rows:
             seen[row.writer] = max(row.sequence, seen.get(row.writer, 0))
         for writer in sorted(seen):
-            self.note(writer, seen[writer])
+            self.note_writer(writer, seen[writer])
 
-    def reach(self, newest: int) -> None:
+    def note_newest(self, newest: int) -> None:
         """Note that all rows of writers up to ``newest`` have been read. A writer has no rows left if others overwrote them."""
         if newest > self.newest:
-            self.note(newest, 0)
+            self.note_writer(newest, 0)
 
-    def note(self, writer: int, sequence: int) -> None:
+    def note_writer(self, writer: int, sequence: int) -> None:
         """Note that everything ``writer`` did up to ``sequence`` has been read."""
         if writer > self.newest:
             for missing in range(max(self.newest + 1, writer - WRITERS_KEPT), writer):
@@ -55,16 +55,16 @@ class Cursor:
             for forgotten in list(itertools.islice(self._last, beyond)):
                 del self._last[forgotten]
 
-    def position(self) -> tuple[Mapping[int, int], int]:
+    def recent_position(self) -> tuple[Mapping[int, int], int]:
         """What to query at every look: (sequence numbers of the recent writers, the newest writer known)."""
         recent = list(self._last.items())[-RECENT_WRITERS:]
         return dict(recent), self.newest
 
-    def latest(self, count: int) -> dict[int, int]:
+    def latest_sequences(self, count: int) -> dict[int, int]:
         """The last sequence numbers read of the writers that were seen last."""
         return dict(itertools.islice(reversed(self._last.items()), count))
 
-    def further(self) -> tuple[Mapping[int, int], int]:
+    def next_position(self) -> tuple[Mapping[int, int], int]:
         """What a background look queries in addition, in the same form. Each returns the next ``WRITERS_PER_ROUND`` writers."""
         others = list(self._last.items())[:-RECENT_WRITERS]
         if self._turn >= len(others):

@@ -26,9 +26,9 @@ def refusal_of_image(table: HostTable, driver: Criteria, moment: PlanContext, jo
     row = table.find_inventory(inventory)
     if row is None:
         return None
-    request = job.request(table, moment)
+    request = job.make_request(table, moment)
     hosts = Hosts(table, request, np.array([row]), -1)
-    mask, counts = engine.narrow([one for one in driver.filters if _judges_image(one)], hosts, request)
+    mask, counts = engine.narrow_hosts([one for one in driver.filters if _judges_image(one)], hosts, request)
     return "" if mask[0] else counts[-1].reason
 
 
@@ -51,18 +51,18 @@ def refusing_hosts(
 
     ``claimed``: uuid, inventory and host of each instance that has a claim. ``slots``: of the job's group.
     """
-    request, group = job.request(table, moment), job.spec.group
+    request, group = job.make_request(table, moment), job.spec.group
     if group is not None and group.policy is not GroupPolicy.AFFINITY:  # members of an affinity group have their host already
-        own = {uuid for uuid, _, _ in claimed}
-        request.members = Members(slots).without([slot for slot in slots if slot.instance_uuid in own])
+        own_uuids = {uuid for uuid, _, _ in claimed}
+        request.members = Members(slots).view_without([slot for slot in slots if slot.instance_uuid in own_uuids])
     refusing: dict[str, None] = {}
     for _, inventory, host in claimed:
         if host in refusing:
             continue
-        row, before = table.find_inventory(inventory), request.members.mark
+        row, before = table.find_inventory(inventory), request.members.undo_mark
         if request.members is not NOBODY:
-            request.members.add(host, job.spec.fault_domain)
-        if row is None or not engine.fits(driver, table, request, np.array([row]), -1)[0]:
+            request.members.add_member(host, job.spec.fault_domain)
+        if row is None or not engine.fitting_rows(driver, table, request, np.array([row]), -1)[0]:
             refusing[host] = None
             request.members.give_back(before)
     return tuple(refusing)

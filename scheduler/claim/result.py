@@ -19,16 +19,18 @@ from scheduler.table.host_table import HostTable
 _WAITING = UUID("7d0bd3ea-52a4-4a3c-9f0a-0b0c2b6b7f4e")
 
 
-def conclude(job: Job, request: Request, table: HostTable, driver: SchedulerDriver, moment: PlanContext) -> None:
+def conclude_job(job: Job, request: Request, table: HostTable, driver: SchedulerDriver, moment: PlanContext) -> None:
     """Give the job its placements, unless it was refused, and its decision."""
-    decision_id = _again(job) if job.waits else str(uuid4())
-    if job.open:
+    decision_id = _waiting_id(job) if job.waiting_reason else str(uuid4())
+    if job.is_open:
         placed = job.rows.items()
-        job.placements = tuple(_placement(job, request, table, instance_uuid, row, decision_id) for instance_uuid, row in placed)
+        job.placements = tuple(
+            _make_placement(job, request, table, instance_uuid, row, decision_id) for instance_uuid, row in placed
+        )
     job.decision = decision_of(decision_id, job, request, table, driver, moment)
 
 
-def _again(job: Job) -> str:
+def _waiting_id(job: Job) -> str:
     """An id that stays the same while the same servers wait, so that the new decision overwrites the last one.
 
     No other transaction writes it meanwhile, because the servers' requests are locked.
@@ -36,7 +38,7 @@ def _again(job: Job) -> str:
     return str(uuid5(_WAITING, job.standing.needed[0]))
 
 
-def _placement(job: Job, request: Request, table: HostTable, instance_uuid: str, row: int, decision_id: str) -> Placement:
+def _make_placement(job: Job, request: Request, table: HostTable, instance_uuid: str, row: int, decision_id: str) -> Placement:
     others = job.alternates.get(instance_uuid, [])
     group = job.spec.group
     holds = group is not None and group.policy is GroupPolicy.ANTI_AFFINITY
@@ -45,35 +47,35 @@ def _placement(job: Job, request: Request, table: HostTable, instance_uuid: str,
         instance_uuid=instance_uuid,
         inventory_id=table.inventory.item(row),
         selections=tuple(
-            _selection(table, request, each, fence, decision_id, job.numa_nodes.get((instance_uuid, each), ()))
-            for each in (row, *others)
+            _make_selection(table, request, chosen_row, fence, decision_id, job.numa_nodes.get((instance_uuid, chosen_row), ()))
+            for chosen_row in (row, *others)
         ),
         held=tuple(table.hosts[other] for other in others) if holds else (),
     )
 
 
-def _selection(
+def _make_selection(
     table: HostTable, request: Request, row: int, fence: int, decision_id: str, numa_nodes: tuple[int, ...]
 ) -> Selection:
     return Selection(
         host=table.hosts[row],
         node=table.nodes[row],
         cell_uuid=table.cells[table.cell.item(row)].uuid,
-        limits=_limits(table, request, row, numa_nodes),
+        limits=_selection_limits(table, request, row, numa_nodes),
         availability_zone=table.zones[table.zone.item(row)],
         fence=fence,
         decision_id=decision_id,
     )
 
 
-def _limits(table: HostTable, request: Request, row: int, numa_nodes: tuple[int, ...]) -> HostCapacity:
+def _selection_limits(table: HostTable, request: Request, row: int, numa_nodes: tuple[int, ...]) -> HostCapacity:
     resources = {name: int(table.classes[name].cap[row]) for name in request.resources} if request.resources else {}
-    if table.aggregates.lowering:
+    if table.current_aggregates.lowering:
         hosts = Hosts(table, request, np.array([row]))
         return HostCapacity(
-            vcpus=float(hosts.capacity("vcpus")[0]),
-            memory_mb=float(hosts.capacity("memory_mb")[0]),
-            disk_gb=float(hosts.capacity("disk_gb")[0]),
+            vcpus=float(hosts.capacity_of("vcpus")[0]),
+            memory_mb=float(hosts.capacity_of("memory_mb")[0]),
+            disk_gb=float(hosts.capacity_of("disk_gb")[0]),
             resources=resources,
             numa_nodes=numa_nodes,
         )

@@ -32,40 +32,40 @@ class Stripes:
 
     def __init__(self) -> None:
         self._claimed: dict[int, float] = {}  # writer: when it was last seen to claim
-        self._own: int | None = None
+        self._own_writer: int | None = None
         self._until = float("-inf")
-        self._made: tuple[SchedulerDriver, tuple[int, int], SchedulerDriver] | None = None
+        self._striped: tuple[SchedulerDriver, tuple[int, int], SchedulerDriver] | None = None
 
-    def learn(self, others: Iterable[int], own: int | None, now: float, *, conflict: bool) -> None:
+    def note_writers(self, others: Iterable[int], own_writer: int | None, now: float, *, conflict: bool) -> None:
         """Record who claimed.
 
-        ``others``: ids of writers that have claimed since the last call. ``own``: our own writer id, if we have claimed.
+        ``others``: ids of writers that have claimed since the last call. ``own_writer``: our own writer id, if we have claimed.
         ``now``: monotonic clock. ``conflict``: we have lost a host to another scheduler.
         """
         self._claimed |= dict.fromkeys(others, now)
         self._claimed = {writer: at for writer, at in self._claimed.items() if at > now - ACTIVE_S}
-        self._own = own or self._own
+        self._own_writer = own_writer or self._own_writer
         if conflict:
             self._until = now + ACTIVE_S
 
-    def apply(self, driver: SchedulerDriver, now: float) -> SchedulerDriver:
+    def with_stripe(self, driver: SchedulerDriver, now: float) -> SchedulerDriver:
         """The driver unchanged, or a copy with a weigher that prefers our stripe."""
-        if now > self._until or self._own is None or not driver.weighers:
+        if now > self._until or self._own_writer is None or not driver.weighers:
             return driver
-        writers = sorted({*self._claimed, self._own})
-        place = writers.index(self._own)
+        writers = sorted({*self._claimed, self._own_writer})
+        place = writers.index(self._own_writer)
         if len(writers) == 1:
             return driver
-        if self._made is None or self._made[0] is not driver or self._made[1] != (place, len(writers)):
-            self._made = driver, (place, len(writers)), with_stripe(driver, place, len(writers))
-        return self._made[2]
+        if self._striped is None or self._striped[0] is not driver or self._striped[1] != (place, len(writers)):
+            self._striped = driver, (place, len(writers)), with_stripe(driver, place, len(writers))
+        return self._striped[2]
 
 
 def with_stripe(driver: SchedulerDriver, place: int, of: int) -> SchedulerDriver:
     """A copy of the driver that prefers one stripe."""
     striped = copy.copy(driver)
     settings = driver.weighers[0].settings
-    packing = next((one for one in driver.weighers if isinstance(one, LeftoverWeigher) and one.multiplier), None)
+    packing = next((one for one in driver.weighers if isinstance(one, LeftoverWeigher) and one.weight_multiplier), None)
     stripes = [Stripe(settings, place, of, packing, packs=False)]
     if packing is not None:
         stripes.append(Stripe(settings, place, of, packing, packs=True))
@@ -89,15 +89,15 @@ class Stripe(Weigher):
         self._packing, self._packs = packing, packs
 
     @property
-    def multiplier(self) -> float:
-        return abs(self._packing.multiplier) if self._packs and self._packing is not None else 1.0
+    def weight_multiplier(self) -> float:
+        return abs(self._packing.weight_multiplier) if self._packs and self._packing is not None else 1.0
 
     def weigh(self, hosts: Hosts, request: Request) -> Floats | None:
         table = hosts.table
         if request.has_soft_policy:  # it is only a weight, which this would outweigh
             return None
-        if (self._packing is not None and self._packing.packs(table, request)) is not self._packs:
+        if (self._packing is not None and self._packing.packs_request(table, request)) is not self._packs:
             return None
         numbers = table.inventory[: table.size] if hosts.rows is None else table.inventory[hosts.rows]
-        mine: Floats = (numbers % self.of == self.place).astype(np.float64)
-        return mine
+        is_in_stripe: Floats = (numbers % self.of == self.place).astype(np.float64)
+        return is_in_stripe

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from objects.decision import FilterCount
-from scheduler.engine.always import always, at_last
+from scheduler.engine.always import at_last, constant_filters
 from scheduler.engine.driver import ANY_HOST, SchedulerDriver
 from scheduler.filters.capacity import CoreFilter, DiskFilter, RamFilter
 from scheduler.filters.compute import ComputeFilter
@@ -26,10 +26,10 @@ class ChanceScheduler(SchedulerDriver):
         super().__init__(settings, (), ())
         up = ComputeFilter(settings)
         amounts = RamFilter(settings), CoreFilter(settings), DiskFilter(settings)
-        self.filters = (up, *always(settings), *amounts, *at_last(settings))
+        self.filters = (up, *constant_filters(settings), *amounts, *at_last(settings))
         self.subset = ANY_HOST
 
-    def refusal(self, counts: Sequence[FilterCount], hosts: int, found: int, wanted: int) -> str:
+    def refusal_message(self, counts: Sequence[FilterCount], hosts: int, placed_count: int, needed_count: int) -> str:
         nobody_up = not any(count.name == ComputeFilter.__name__ and count.after for count in counts)
         reason = "Is the appropriate service running?" if nobody_up else "Could not find another compute."
         return f"No valid host was found. {reason}"

@@ -11,8 +11,8 @@ from scheduler.engine.driver import SchedulerDriver
 class FilterScheduler(SchedulerDriver):
     name = "filter"
 
-    def refusal(self, counts: Sequence[FilterCount], hosts: int, found: int, wanted: int) -> str:
-        whom = "" if found == 0 else f" for instance {found + 1} of {wanted}"
+    def refusal_message(self, counts: Sequence[FilterCount], hosts: int, placed_count: int, needed_count: int) -> str:
+        whom = "" if placed_count == 0 else f" for instance {placed_count + 1} of {needed_count}"
         if not hosts:
             return f"No valid host was found{whom}: no host is known yet."
         effective = [count for count in counts if count.after < count.before]

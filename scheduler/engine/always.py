@@ -23,7 +23,7 @@ class ForceHosts(Filter):
     applies_when = ("force_hosts", "force_nodes")
 
     def passes(self, hosts: Hosts, request: Request) -> Mask | None:
-        return hosts.named(request.spec.force_hosts, request.spec.force_nodes) if request.forced else None
+        return hosts.bear_name(request.spec.force_hosts, request.spec.force_nodes) if request.is_forced else None
 
 
 class RequestedDestination(Filter):
@@ -35,10 +35,10 @@ class RequestedDestination(Filter):
     applies_when = ("requested_destination",)
 
     def passes(self, hosts: Hosts, request: Request) -> Mask | None:
-        wanted = request.spec.requested_destination
-        if wanted is None or (wanted.host is None and wanted.node is None):
+        destination = request.spec.requested_destination
+        if destination is None or (destination.host is None and destination.node is None):
             return None
-        return hosts.named((wanted.host,) if wanted.host else (), (wanted.node,) if wanted.node else ())
+        return hosts.bear_name((destination.host,) if destination.host else (), (destination.node,) if destination.node else ())
 
 
 class RequestedCell(Filter):
@@ -50,7 +50,7 @@ class RequestedCell(Filter):
     applies_when = ("requested_destination", "move")
 
     def passes(self, hosts: Hosts, request: Request) -> Mask | None:
-        return None if request.only_cell is None else hosts.cell == request.only_cell
+        return None if request.only_cell is None else hosts.cell_numbers == request.only_cell
 
 
 class SourceHost(Filter):
@@ -65,7 +65,7 @@ class SourceHost(Filter):
         move = request.spec.move
         if move is None or (move.kind is MoveKind.RESIZE and self.settings.allow_resize_to_same_host):
             return None
-        return ~hosts.named((move.source_host,))
+        return ~hosts.bear_name((move.source_host,))
 
 
 class IgnoreHosts(Filter):
@@ -79,7 +79,7 @@ class IgnoreHosts(Filter):
     per_host = True
 
     def passes(self, hosts: Hosts, request: Request) -> Mask | None:
-        return ~hosts.named(request.spec.ignore_hosts) if request.spec.ignore_hosts else None
+        return ~hosts.bear_name(request.spec.ignore_hosts) if request.spec.ignore_hosts else None
 
 
 class ExcludedCells(Filter):
@@ -93,7 +93,7 @@ class ExcludedCells(Filter):
     def passes(self, hosts: Hosts, request: Request) -> Mask | None:
         if not request.excluded_cells:
             return None
-        cell = hosts.cell
+        cell = hosts.cell_numbers
         mask = cell >= 0
         for number in request.excluded_cells:
             mask &= cell != number
@@ -114,7 +114,7 @@ class ExcludedHosts(Filter):
     per_host = True
 
     def passes(self, hosts: Hosts, request: Request) -> Mask | None:
-        return ~hosts.named(request.spec.excluded_hosts) if request.spec.excluded_hosts else None
+        return ~hosts.bear_name(request.spec.excluded_hosts) if request.spec.excluded_hosts else None
 
 
 class ResourceClassFilter(Filter):
@@ -135,17 +135,17 @@ class ResourceClassFilter(Filter):
             passed &= hosts.free_resource(name) >= amount
         return passed
 
-    def refusal(self, hosts: Hosts, request: Request) -> str:
+    def explain_refusal(self, hosts: Hosts, request: Request) -> str:
         """Name the resource classes that are missing or short."""
-        asked = request.resources.items()
-        missing = [name for name, _ in asked if not hosts.offered(name).any()]
+        amounts = request.resources.items()
+        missing = [name for name, _ in amounts if not hosts.offers_resource(name).any()]
         if missing:
             return f"no host offers {', '.join(missing)}"
-        short = [name for name, amount in asked if not (hosts.free_resource(name) >= amount).any()]
+        short = [name for name, amount in amounts if not (hosts.free_resource(name) >= amount).any()]
         return f"not enough {', '.join(short)}" if short else f"not enough {' and '.join(request.resources)} on any host left"
 
 
-def always(settings: SchedulerSettings) -> tuple[Filter, ...]:
+def constant_filters(settings: SchedulerSettings) -> tuple[Filter, ...]:
     """The filters that always run first, whatever the configuration enables."""
     places = (ForceHosts, RequestedDestination, RequestedCell, SourceHost, IgnoreHosts, ExcludedCells, ExcludedHosts)
     return (*(place(settings) for place in places), ResourceClassFilter(settings), ServerGroupRackFilter(settings))

@@ -40,53 +40,55 @@ class HostRoom(NamedTuple):
     filters: tuple[FilterCount, ...]
     limits: dict[str, int]
 
-    def over(self, table: HostTable) -> Ints:
+    def counts_of_all(self, table: HostTable) -> Ints:
         """The counts of all rows of the table."""
         counts = np.zeros(table.size, dtype=np.int64)
         counts[self.rows] = self.counts
         return counts
 
 
-def room(table: HostTable, driver: Criteria, request: Request) -> HostRoom:
+def host_room(table: HostTable, driver: Criteria, request: Request) -> HostRoom:
     """How many servers of the request each host takes, whatever the others take."""
-    filters = driver.chain(request).filters
-    mask, seen = engine.narrow(filters, Hosts(table, request), request)
+    filters = driver.chain_for(request).all_filters
+    mask, seen = engine.narrow_hosts(filters, Hosts(table, request), request)
     rows: Ints = np.flatnonzero(mask)
-    counts = takes(table, driver, request, rows, HOST_LIMIT)
-    _, refusals = engine.narrow(filters, Hosts(table, request, rows, counts), request)
-    return HostRoom(rows, counts, seen, {each.name: each.before - each.after for each in refusals if each.after < each.before})
+    counts = count_takes(table, driver, request, rows, HOST_LIMIT)
+    _, refusals = engine.narrow_hosts(filters, Hosts(table, request, rows, counts), request)
+    return HostRoom(
+        rows, counts, seen, {count.name: count.before - count.after for count in refusals if count.after < count.before}
+    )
 
 
-def takes(table: HostTable, driver: Criteria, request: Request, rows: Ints, limit: int) -> Ints:
+def count_takes(table: HostTable, driver: Criteria, request: Request, rows: Ints, limit: int) -> Ints:
     """How many servers of the request each of these rows takes, whatever the others take, up to ``limit``. All take one."""
     counts = np.full(rows.size, float(limit))
-    for amount, free in _limited(table, driver, request, rows):
+    for amount, free in _limited_amounts(table, driver, request, rows):
         np.minimum(counts, free / amount, out=counts)
-    found: Ints = np.maximum(counts, 1.0).astype(np.int64)
+    largest: Ints = np.maximum(counts, 1.0).astype(np.int64)
 
-    def fits(some: Ints, number: Ints) -> Mask:
-        return engine.fits(driver, table, request, rows[some], number - 1)
+    def rows_fit(positions: Ints, number: Ints) -> Mask:
+        return engine.fitting_rows(driver, table, request, rows[positions], number - 1)
 
-    several: Ints = np.flatnonzero(found > 1)
-    short = several[~fits(several, found[several])]
-    found[short] = _largest(fits, short, np.ones(short.size, dtype=np.int64), found[short] - 1)
-    return found
+    several: Ints = np.flatnonzero(largest > 1)
+    short = several[~rows_fit(several, largest[several])]
+    largest[short] = _largest_fitting(rows_fit, short, np.ones(short.size, dtype=np.int64), largest[short] - 1)
+    return largest
 
 
-def flavor_room(table: HostTable, name: str, found: HostRoom) -> FlavorRoom:
+def flavor_room(table: HostTable, name: str, hosts_room: HostRoom) -> FlavorRoom:
     """The sums of what the hosts take, by place."""
-    counts = found.over(table)
+    counts = hosts_room.counts_of_all(table)
     takers = (counts > 0).astype(np.int64)
-    there = table.cell[: table.size] >= 0
+    is_in_cell = table.cell[: table.size] >= 0
     return FlavorRoom(
         flavor=name,
         servers=int(counts.sum()),
-        hosts=found.rows.size,
-        cells=tuple(_places(table.cell[: table.size], there, counts, takers, [cell.name for cell in table.cells])),
-        zones=tuple(_places(table.zone[: table.size], there, counts, takers, table.zones)),
-        aggregates=tuple(_aggregates(table, counts, takers)),
-        filters=found.filters,
-        limits=found.limits,
+        hosts=hosts_room.rows.size,
+        cells=tuple(_sum_by_place(table.cell[: table.size], is_in_cell, counts, takers, [cell.name for cell in table.cells])),
+        zones=tuple(_sum_by_place(table.zone[: table.size], is_in_cell, counts, takers, table.zones)),
+        aggregates=tuple(_sum_by_aggregate(table, counts, takers)),
+        filters=hosts_room.filters,
+        limits=hosts_room.limits,
     )
 
 
@@ -96,10 +98,10 @@ def sets_room(table: HostTable, driver: Criteria, requests: Sequence[Request], a
     At least: the sets that fit whole on one host. At most: what the request that fits least often allows, and what all hosts that
     take any of them have of each amount together.
     """
-    everything = _summed(requests)
-    most = min(int(each.counts.sum()) for each in alone)
-    takers = np.unique(np.concatenate([each.rows for each in alone]))
-    for amount, free in _limited(table, driver, everything, takers):
+    everything = _sum_requests(requests)
+    most = min(int(host_counts.counts.sum()) for host_counts in alone)
+    takers = np.unique(np.concatenate([host_counts.rows for host_counts in alone]))
+    for amount, free in _limited_amounts(table, driver, everything, takers):
         most = min(most, int(np.maximum(free, 0.0).sum() // amount))
     return SetRoom(least=min(_whole_sets(table, driver, requests, everything), most), most=most)
 
@@ -109,22 +111,24 @@ def _whole_sets(table: HostTable, driver: Criteria, requests: Sequence[Request],
     size = len(requests)
     counts = np.full(table.size, HOST_LIMIT, dtype=np.int64)
     for request in requests:  # the amounts: the filters of each request, with the amounts of all
-        counts = np.minimum(counts, room(table, driver, _sized(request, everything)).over(table))
+        counts = np.minimum(counts, host_room(table, driver, _with_amounts(request, everything)).counts_of_all(table))
     for request in requests:  # the number: as many servers as the sets have
         bare = dataclasses.replace(request, vcpus=0, memory_mb=0, disk_gb=0, resources={}, _memory={})
         rows: Ints = np.flatnonzero(counts)
 
-        def fits(some: Ints, number: Ints, bare: Request = bare, rows: Ints = rows) -> Mask:
-            passed: Mask = engine.fits(driver, table, bare, rows[some], np.maximum(size * number - 1, 0)) | (number == 0)
+        def rows_fit(positions: Ints, number: Ints, bare: Request = bare, rows: Ints = rows) -> Mask:
+            passed: Mask = engine.fitting_rows(driver, table, bare, rows[positions], np.maximum(size * number - 1, 0)) | (
+                number == 0
+            )
             return passed
 
         every: Ints = np.arange(rows.size)
-        short: Ints = np.flatnonzero(~fits(every, counts[rows]))
-        counts[rows[short]] = _largest(fits, short, np.zeros(short.size, dtype=np.int64), counts[rows[short]] - 1)
+        short: Ints = np.flatnonzero(~rows_fit(every, counts[rows]))
+        counts[rows[short]] = _largest_fitting(rows_fit, short, np.zeros(short.size, dtype=np.int64), counts[rows[short]] - 1)
     return int(counts.sum())
 
 
-def _summed(requests: Sequence[Request]) -> Request:
+def _sum_requests(requests: Sequence[Request]) -> Request:
     """The first request with the amounts of all."""
     resources: dict[str, int] = {}
     for request in requests:
@@ -140,24 +144,24 @@ def _summed(requests: Sequence[Request]) -> Request:
     )
 
 
-def _sized(request: Request, like: Request) -> Request:
+def _with_amounts(request: Request, like: Request) -> Request:
     """The request with the amounts of another."""
     amounts = {name: getattr(like, name) for name in (*AMOUNTS, "resources")}
     return dataclasses.replace(request, **amounts, _memory={})
 
 
-def _limited(table: HostTable, driver: Criteria, request: Request, rows: Ints) -> Iterator[tuple[int, Floats]]:
+def _limited_amounts(table: HostTable, driver: Criteria, request: Request, rows: Ints) -> Iterator[tuple[int, Floats]]:
     """Each amount of the request that a filter limits, and how much of it is free on these rows."""
-    filters, hosts = driver.chain(request).filters, Hosts(table, request, rows)
-    for what, limiting in AMOUNTS.items():
-        amount: int = getattr(request, what)
-        if amount and any(type(each) is limiting for each in filters):  # a class of a site's own may limit it otherwise
-            yield amount, hosts.room(what)
+    filters, hosts = driver.chain_for(request).all_filters, Hosts(table, request, rows)
+    for resource, limiting in AMOUNTS.items():
+        amount: int = getattr(request, resource)
+        if amount and any(type(filter_) is limiting for filter_ in filters):  # a class of a site's own may limit it otherwise
+            yield amount, hosts.free_room(resource)
     for name, amount in request.resources.items():
         yield amount, hosts.free_resource(name)
 
 
-def _largest(fits: Callable[[Ints, Ints], Mask], rows: Ints, low: Ints, high: Ints) -> Ints:
+def _largest_fitting(fits: Callable[[Ints, Ints], Mask], rows: Ints, low: Ints, high: Ints) -> Ints:
     """For each of ``rows`` the largest number from ``low`` to ``high`` that fits, by bisection. ``low`` fits."""
     low, high = low.copy(), high.copy()
     while (still := np.flatnonzero(low < high)).size:
@@ -168,19 +172,19 @@ def _largest(fits: Callable[[Ints, Ints], Mask], rows: Ints, low: Ints, high: In
     return low
 
 
-def _places(numbers: Ints, there: Mask, counts: Ints, takers: Ints, names: Sequence[str]) -> Iterator[PlaceRoom]:
+def _sum_by_place(numbers: Ints, is_in_cell: Mask, counts: Ints, takers: Ints, names: Sequence[str]) -> Iterator[PlaceRoom]:
     """The sums by number of a cell or zone, of those that have hosts, in the order of their names."""
-    places = numbers[there]
+    places = numbers[is_in_cell]
     hosts = np.bincount(places, minlength=len(names))
-    servers = np.bincount(places, counts[there], len(names)).astype(np.int64)
-    taking = np.bincount(places, takers[there], len(names)).astype(np.int64)
+    servers = np.bincount(places, counts[is_in_cell], len(names)).astype(np.int64)
+    taking = np.bincount(places, takers[is_in_cell], len(names)).astype(np.int64)
     for name, number in sorted((name, number) for number, name in enumerate(names) if hosts[number]):
         yield PlaceRoom(name=name, servers=int(servers[number]), hosts=int(taking[number]))
 
 
-def _aggregates(table: HostTable, counts: Ints, takers: Ints) -> Iterator[PlaceRoom]:
+def _sum_by_aggregate(table: HostTable, counts: Ints, takers: Ints) -> Iterator[PlaceRoom]:
     combinations = table.aggregation[: table.size]
-    servers = table.aggregates.totals(np.bincount(combinations, counts).astype(np.int64))
-    hosts = table.aggregates.totals(np.bincount(combinations, takers).astype(np.int64))
+    servers = table.current_aggregates.totals_by_name(np.bincount(combinations, counts).astype(np.int64))
+    hosts = table.current_aggregates.totals_by_name(np.bincount(combinations, takers).astype(np.int64))
     for name in sorted(servers):
         yield PlaceRoom(name=name, servers=servers[name], hosts=hosts[name])

@@ -24,7 +24,7 @@ class Chain(NamedTuple):
     requests of this kind have a field of which there are no names. Those with ``row_inputs`` do not count.
 
     ``shared``: the positions in ``at_once`` of filters whose answers are the same for all requests that ``reads`` says are alike.
-    ``own``: those of the others.
+    ``own_filters``: those of the others.
 
     ``per_host``: placing a member of a group changes the answers for its own host alone, where alternates are chosen.
     """
@@ -36,20 +36,20 @@ class Chain(NamedTuple):
     shared: tuple[int, ...]
     shared_filters: tuple[Filter, ...]
     shared_weighers: tuple[Weigher, ...]
-    own: tuple[int, ...]
+    own_filters: tuple[int, ...]
     own_weighers: tuple[Weigher, ...]
     per_host: bool
 
     @classmethod
-    def of(cls, filters: Sequence[Filter], weighers: Sequence[Weigher], given: Set[str]) -> Chain:
-        """``given``: the CONDITIONS that hold for requests of this kind."""
+    def build_chain(cls, filters: Sequence[Filter], weighers: Sequence[Weigher], present_fields: Set[str]) -> Chain:
+        """``present_fields``: the CONDITIONS that hold for requests of this kind."""
         at_once = tuple(one for one in filters if not one.host_by_host)
         shared = tuple(position for position, one in enumerate(at_once) if not one.row_inputs)
         filters_shared = tuple(at_once[position] for position in shared)
         weighers_shared = tuple(one for one in weighers if not one.row_inputs)
-        said = [*(one.reads for one in filters_shared), *(one.reads for one in weighers_shared)]
-        named = {name for reads in said if reads is not None for name in reads}
-        is_kept = None not in said and given <= NAMED | BY_ROWS and named.isdisjoint(given - NAMED)
+        reads = [*(one.reads for one in filters_shared), *(one.reads for one in weighers_shared)]
+        named = {name for reads in reads if reads is not None for name in reads}
+        is_kept = None not in reads and present_fields <= NAMED | BY_ROWS and named.isdisjoint(present_fields - NAMED)
         return cls(
             at_once,
             tuple(one for one in filters if one.host_by_host),
@@ -64,7 +64,7 @@ class Chain(NamedTuple):
         )
 
     @property
-    def filters(self) -> tuple[Filter, ...]:
+    def all_filters(self) -> tuple[Filter, ...]:
         return self.at_once + self.singly
 
 

@@ -36,21 +36,27 @@ class Criteria:
         self.shapes = Shapes()
         self._chains: dict[tuple[bool, ...], _Made] = {}
 
-    def chain(self, request: Request) -> Chain:
+    def chain_for(self, request: Request) -> Chain:
         """The filters for this request, in order, and the weighers.
 
         A request's shape says which CONDITIONS hold. Each shape's chain is made once. For forced hosts only the filters with
         ``guards_host`` run.
         """
-        shape = request.shape
-        made = self._chains.get(shape)
-        if made is None or made.filters is not self.filters or made.weighers is not self.weighers:
-            given = {name for name, there in zip(CONDITIONS, shape, strict=True) if there}
-            called = [one for one in self.filters if _called(one.applies_when, given) and (one.guards_host or not request.forced)]
-            chain = Chain.of(called, [one for one in self.weighers if _called(one.applies_when, given)], given)
-            self._chains[shape] = made = _Made(self.filters, self.weighers, chain)
-        return made.chain
+        shape = request.optional_fields
+        cached = self._chains.get(shape)
+        if cached is None or cached.filters is not self.filters or cached.weighers is not self.weighers:
+            present_fields = {name for name, is_present in zip(CONDITIONS, shape, strict=True) if is_present}
+            called = [
+                one
+                for one in self.filters
+                if _is_called(one.applies_when, present_fields) and (one.guards_host or not request.is_forced)
+            ]
+            chain = Chain.build_chain(
+                called, [one for one in self.weighers if _is_called(one.applies_when, present_fields)], present_fields
+            )
+            self._chains[shape] = cached = _Made(self.filters, self.weighers, chain)
+        return cached.chain
 
 
-def _called(applies_when: Collection[str], given: set[str]) -> bool:
-    return not applies_when or not given.isdisjoint(applies_when)
+def _is_called(applies_when: Collection[str], present_fields: set[str]) -> bool:
+    return not applies_when or not present_fields.isdisjoint(applies_when)

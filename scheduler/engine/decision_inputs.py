@@ -73,26 +73,26 @@ UNSAID_SETTINGS = msgspec.structs.asdict(SchedulerSettings(enabled_weighers=SPRE
 def kept_settings(settings: SchedulerSettings) -> dict[str, Any] | None:
     """The settings that are not UNSAID_SETTINGS, as a record has them. ``settings_of`` reads them."""
     chosen = {
-        name: _shortened(value, UNSAID_SETTINGS[name])
+        name: _shorten_defaults(value, UNSAID_SETTINGS[name])
         for name, value in msgspec.structs.asdict(settings).items()
         if value != UNSAID_SETTINGS[name] and name not in FREE_SETTINGS
     }
-    return chosen if len(stored.dump(chosen)) <= SETTINGS_BYTES else None
+    return chosen if len(stored.dump_value(chosen)) <= SETTINGS_BYTES else None
 
 
-def settings_of(kept: Mapping[str, Any]) -> SchedulerSettings:
+def settings_of(recorded: Mapping[str, Any]) -> SchedulerSettings:
     """The settings of a record."""
-    whole = {name: _whole(value, UNSAID_SETTINGS.get(name)) for name, value in kept.items()}
-    return typed.convert(UNSAID_SETTINGS | whole, SchedulerSettings)
+    settings = {name: _restore_defaults(value, UNSAID_SETTINGS.get(name)) for name, value in recorded.items()}
+    return typed.convert_data(UNSAID_SETTINGS | settings, SchedulerSettings)
 
 
-def _shortened(value: Any, default: Any) -> Any:
+def _shorten_defaults(value: Any, default: Any) -> Any:
     if isinstance(value, tuple) and default and value[: len(default)] == default:
         return (_DEFAULTS_FIRST, *value[len(default) :])
     return value
 
 
-def _whole(value: Any, default: Any) -> Any:
+def _restore_defaults(value: Any, default: Any) -> Any:
     return [*default, *value[1:]] if isinstance(value, list) and value[:1] == [_DEFAULTS_FIRST] else value
 
 
@@ -114,52 +114,57 @@ class KeptHosts:
     terms: dict[str, tuple[float, ...]] = field(default_factory=dict)
 
     @property
-    def shown(self) -> int:
+    def shown_count(self) -> int:
         """So many of the hosts are candidates of the record, in their order."""
         return min(self.top, BEST_HOSTS_SHOWN)
 
-    def candidates(self, table: HostTable, positions: Iterable[int]) -> list[Candidate]:
+    def candidate_records(self, table: HostTable, positions: Iterable[int]) -> list[Candidate]:
         """The records of these hosts."""
-        weights = {part.weigher.name: self._weights(part) for part in self.parts}
-        return [self._candidate(table, position, weights) for position in positions]
+        weights = {part.weigher.name: self._weights_of(part) for part in self.parts}
+        return [self._candidate_record(table, position, weights) for position in positions]
 
-    def _candidate(self, table: HostTable, position: int, weights: Mapping[str, list[float]]) -> Candidate:
+    def _candidate_record(self, table: HostTable, position: int, weights: Mapping[str, list[float]]) -> Candidate:
         row = self.rows[position]
         return Candidate(
             host=table.hosts[row],
             node=table.nodes[row],
             cell=table.cells[table.cell.item(row)].name,
-            score=_rounded(self.scores[position]),
-            parts={name: _rounded(each[position]) for name, each in weights.items()},
+            score=_round_score(self.scores[position]),
+            parts={name: _round_score(weights_of_part[position]) for name, weights_of_part in weights.items()},
         )
 
-    def _weights(self, part: WeigherScale) -> list[float]:
+    def _weights_of(self, part: WeigherScale) -> list[float]:
         """What the weigher adds to each score."""
         name, low, span = part.weigher.name, part.low, part.span
         raws = self.raws[name]
         if part.multiplier is None:
             pairs = zip(raws, self.multipliers[name], strict=True)
-            return [(max(raw, low) - low) * (each / span) if part.floored else (raw - low) * (each / span) for raw, each in pairs]
+            return [
+                (max(raw, low) - low) * (multiplier / span) if part.floored else (raw - low) * (multiplier / span)
+                for raw, multiplier in pairs
+            ]
         factor = part.multiplier / span
         return [(max(raw, low) - low) * factor if part.floored else (raw - low) * factor for raw in raws]
 
 
-def keep(table: HostTable, request: Request, found: Survey, count: int, subset: int) -> KeptHosts:
+def keep_best_hosts(table: HostTable, request: Request, surveyed: Survey, count: int, subset: int) -> KeptHosts:
     """The best hosts of a survey, before ``count`` instances are placed by drawing among ``subset`` hosts."""
-    best, scores = found.best(max(BEST_HOSTS_SHOWN, min(subset + count - 1, HOSTS_LIMIT)))
-    passing = found.passing if subset > 1 else 0
-    return _kept(table, request, found, best.tolist(), scores.tolist(), passing)
+    best, scores = surveyed.best_rows(max(BEST_HOSTS_SHOWN, min(subset + count - 1, HOSTS_LIMIT)))
+    passing = surveyed.passing_count if subset > 1 else 0
+    return _make_kept_hosts(table, request, surveyed, best.tolist(), scores.tolist(), passing)
 
 
-def with_chosen(kept: KeptHosts, table: HostTable, request: Request, found: Survey, row: int) -> KeptHosts:
+def with_chosen(inputs: KeptHosts, table: HostTable, request: Request, surveyed: Survey, row: int) -> KeptHosts:
     """The same with the row of the first instance. The table must show nothing of the batch."""
-    score = float(found.scores_of(np.array([row], np.int64))[0])
-    made = _kept(table, request, found, [*kept.rows, row], [*kept.scores, score], kept.passing)
-    made.top = kept.top
-    return made
+    score = float(surveyed.scores_of(np.array([row], np.int64))[0])
+    extended = _make_kept_hosts(table, request, surveyed, [*inputs.rows, row], [*inputs.scores, score], inputs.passing)
+    extended.top = inputs.top
+    return extended
 
 
-def _kept(table: HostTable, request: Request, found: Survey, rows: list[int], scores: list[float], passing: int) -> KeptHosts:
+def _make_kept_hosts(
+    table: HostTable, request: Request, surveyed: Survey, rows: list[int], scores: list[float], passing: int
+) -> KeptHosts:
     hosts = None
     resources: dict[str, list[float]] = {}
     limits: dict[str, list[float]] = {}
@@ -167,77 +172,79 @@ def _kept(table: HostTable, request: Request, found: Survey, rows: list[int], sc
     members: list[tuple[int, int]] = []
     if table.classes.numa:
         resources = _node_rooms(table, rows)
-    if request.resources or table.aggregates.lowering or None in [part.multiplier for part in found.parts]:
+    if request.resources or table.current_aggregates.lowering or None in [part.multiplier for part in surveyed.parts]:
         hosts = Hosts(table, request, np.array(rows, np.int64))
         resources |= {name: hosts.free_resource(name).tolist() for name in request.resources}
-        if table.aggregates.lowering:
-            limits = {what: hosts.capacity(what).tolist() for what in RATIOS}
-        for part in found.parts:
+        if table.current_aggregates.lowering:
+            limits = {resource: hosts.capacity_of(resource).tolist() for resource in RATIOS}
+        for part in surveyed.parts:
             if part.multiplier is None:
-                each = part.weigher.multipliers(hosts)
-                multipliers[part.weigher.name] = np.broadcast_to(each, len(rows)).tolist()
-    for part in found.parts:
+                column = part.weigher.host_multipliers(hosts)
+                multipliers[part.weigher.name] = np.broadcast_to(column, len(rows)).tolist()
+    for part in surveyed.parts:
         if not part.weigher.option and part.multiplier not in (None, 1.0):
             multipliers[part.weigher.name] = [part.multiplier] * len(rows)
-    if request.group is not None:
-        some, theirs = np.array(rows, np.int64), request.members
-        placed = theirs.of_rows(table.named_rows, some, with_held=False).tolist()
-        all_of_them = theirs.of_rows(table.named_rows, some, with_held=True).tolist() if theirs.any_held else placed
+    if request.server_group is not None:
+        row_numbers, group_members = np.array(rows, np.int64), request.members
+        placed = group_members.of_rows(table.named_rows, row_numbers, with_held=False).tolist()
+        all_of_them = (
+            group_members.of_rows(table.named_rows, row_numbers, with_held=True).tolist() if group_members.any_held else placed
+        )
         members = [(count, total - count) for count, total in zip(placed, all_of_them, strict=True)]
     return KeptHosts(
         rows=rows,
         scores=scores,
-        hosts=[_host(table, row) for row in rows],
-        raws=found.raws(rows),
-        parts=found.parts,
+        hosts=[_kept_host(table, row) for row in rows],
+        raws=surveyed.raw_weights(rows),
+        parts=surveyed.parts,
         top=len(rows),
         passing=passing,
         members=members,
         resources=resources,
         limits=limits,
         multipliers=multipliers,
-        terms=_terms(table, request, found.parts),
+        terms=_fleet_terms(table, request, surveyed.parts),
     )
 
 
-def _terms(table: HostTable, request: Request, parts: Iterable[WeigherScale]) -> dict[str, tuple[float, ...]]:
+def _fleet_terms(table: HostTable, request: Request, parts: Iterable[WeigherScale]) -> dict[str, tuple[float, ...]]:
     """What the weights depend on of the fleet as a whole, by the name of the weigher."""
-    found = {part.weigher.name: part.weigher.terms(table, request) for part in parts if part.weigher.of_fleet}
-    return {name: terms for name, terms in found.items() if terms is not None}
+    terms_by_weigher = {part.weigher.name: part.weigher.cached_terms(table, request) for part in parts if part.weigher.of_fleet}
+    return {name: terms for name, terms in terms_by_weigher.items() if terms is not None}
 
 
 def _node_rooms(table: HostTable, rows: list[int]) -> dict[str, list[float]]:
     """What is free on the NUMA nodes of these hosts, by class; -1 where there is no such node, or it is not counted."""
-    found: dict[str, list[float]] = {}
+    free_by_node: dict[str, list[float]] = {}
     for number, node in enumerate(table.free_on_nodes(rows)):
         for name, free in zip(numa.class_names(number), node, strict=True):
-            found[name] = [each if -1.0 < each < inf else -1.0 for each in free]
-    return found
+            free_by_node[name] = [amount if -1.0 < amount < inf else -1.0 for amount in free]
+    return free_by_node
 
 
-def _host(table: HostTable, row: int) -> KeptHost:
+def _kept_host(table: HostTable, row: int) -> KeptHost:
     return KeptHost(
         inventory=table.inventory.item(row),
         generation=table.generation.item(row),
-        free_vcpus=_short(table.free_vcpus.item(row)),
-        free_memory_mb=_short(table.free_memory_mb.item(row)),
-        free_disk_gb=_short(table.free_disk_gb.item(row)),
-        cap_vcpus=_short(table.cap_vcpus.item(row)),
-        cap_memory_mb=_short(table.cap_memory_mb.item(row)),
-        cap_disk_gb=_short(table.cap_disk_gb.item(row)),
+        free_vcpus=_shorten_number(table.free_vcpus.item(row)),
+        free_memory_mb=_shorten_number(table.free_memory_mb.item(row)),
+        free_disk_gb=_shorten_number(table.free_disk_gb.item(row)),
+        cap_vcpus=_shorten_number(table.cap_vcpus.item(row)),
+        cap_memory_mb=_shorten_number(table.cap_memory_mb.item(row)),
+        cap_disk_gb=_shorten_number(table.cap_disk_gb.item(row)),
         instances=table.instances.item(row),
         building=table.building.item(row),
-        failed_builds=_short(table.failed_builds.item(row)),
+        failed_builds=_shorten_number(table.failed_builds.item(row)),
     )
 
 
-def _short(amount: float) -> float:
+def _shorten_number(amount: float) -> float:
     """The same number, as JSON has it without ".0"."""
     return int(amount) if amount.is_integer() else amount
 
 
 def basis_of(
-    kept: KeptHosts,
+    inputs: KeptHosts,
     request: Request,
     table: HostTable,
     settings: dict[str, Any] | None,
@@ -251,20 +258,20 @@ def basis_of(
 ) -> Basis:
     """The record. ``shown``: so many of the hosts are the candidates of the decision, in their order."""
     spec = request.spec
-    told = [part.weigher.name for part in kept.parts if type(part.weigher) not in RECOMPUTED]
-    raws = {name: tuple(map(_short, kept.raws[name])) for name in told}
+    unreproducible = [part.weigher.name for part in inputs.parts if type(part.weigher) not in RECOMPUTED]
+    raws = {name: tuple(map(_shorten_number, inputs.raws[name])) for name in unreproducible}
     return Basis(
-        hosts=tuple(kept.hosts),
-        top=kept.top,
-        further=tuple((table.hosts[row], table.nodes[row], table.cells[table.cell.item(row)].name) for row in kept.rows[shown:]),
-        passing=kept.passing,
-        rows=() if shuffle else tuple(kept.rows),
-        scales={part.weigher.name: (_short(part.low), _short(part.span), part.floored) for part in kept.parts},
+        hosts=tuple(inputs.hosts),
+        top=inputs.top,
+        further=tuple((table.hosts[row], table.nodes[row], table.cells[table.cell.item(row)].name) for row in inputs.rows[shown:]),
+        passing=inputs.passing,
+        rows=() if shuffle else tuple(inputs.rows),
+        scales={part.weigher.name: (_shorten_number(part.low), _shorten_number(part.span), part.floored) for part in inputs.parts},
         raws=raws,
-        multipliers={name: tuple(each) for name, each in kept.multipliers.items()},
-        limits={what: tuple(each) for what, each in kept.limits.items()},
-        members=tuple(kept.members),
-        resources={name: tuple(each) for name, each in kept.resources.items()},
+        multipliers={name: tuple(amounts) for name, amounts in inputs.multipliers.items()},
+        limits={resource: tuple(amounts) for resource, amounts in inputs.limits.items()},
+        members=tuple(inputs.members),
+        resources={name: tuple(amounts) for name, amounts in inputs.resources.items()},
         settings=settings,
         excluded_cells=spec.excluded_cells,
         excluded_hosts=spec.excluded_hosts,
@@ -272,10 +279,10 @@ def basis_of(
         epochs=dict(epochs),
         replaced=replaced,
         claimed=claimed,
-        terms=kept.terms,
+        terms=inputs.terms,
     )
 
 
-def _rounded(number: float) -> float:
+def _round_score(number: float) -> float:
     """Round to 6 digits. ``round(number, 6)`` takes longer than everything else done for a candidate."""
     return floor(number * 1e6 + 0.5) / 1e6

@@ -12,7 +12,7 @@ from objects import hints
 from objects.decision import FilterCount
 from objects.spec import RequestSpec
 from scheduler.engine import engine
-from scheduler.engine.always import always, at_last
+from scheduler.engine.always import at_last, constant_filters
 from scheduler.engine.criteria import Criteria
 from scheduler.engine.decision_inputs import kept_settings
 from scheduler.engine.survey import Survey
@@ -27,7 +27,7 @@ ANY_HOST = 1 << 30
 
 
 class SchedulerDriver(Criteria, abc.ABC):
-    """A way to choose hosts. A site's own driver overrides its filters, its weighers, or ``choose``."""
+    """A way to choose hosts. A site's own driver overrides its filters, its weighers, or ``choose_rows``."""
 
     name: ClassVar[str]
 
@@ -38,43 +38,45 @@ class SchedulerDriver(Criteria, abc.ABC):
         """``filters`` and ``weighers``: those that the configuration enables. A driver need not use them."""
         self.kept_settings = kept_settings(settings)
         super().__init__(
-            (*always(settings), *filters, *at_last(settings)),
+            (*constant_filters(settings), *filters, *at_last(settings)),
             weighers,
             subset=settings.host_subset_size,
             shuffle=settings.shuffle_best_same_weighed_hosts,
         )
 
-    def choose(self, table: HostTable, request: Request, found: Survey, count: int) -> list[int]:
+    def choose_rows(self, table: HostTable, request: Request, surveyed: Survey, count: int) -> list[int]:
         """Choose rows of ``table`` for ``count`` instances, in order; fewer if no host fits any more. A row may occur repeatedly.
 
-        ``found`` has the rows that pass the filters, with their scores. The table shows everything that is claimed, and what other
-        batches of the same transaction take. ``engine.take`` takes room for an instance before the next is chosen; the caller
-        undoes it. The caller then runs the filters on each returned row, with the rows before it taken. It holds the table's lock,
-        so this method must be fast and change nothing else.
+        ``surveyed`` has the rows that pass the filters, with their scores. The table shows everything that is claimed, and what
+        other batches of the same transaction take. ``engine.take_row`` takes room for an instance before the next is chosen; the
+        caller undoes it. The caller then runs the filters on each returned row, with the rows before it taken. It holds the table's
+        lock, so this method must be fast and change nothing else.
         """
-        return engine.choose(table, self, request, found, count)
+        return engine.choose_rows(table, self, request, surveyed, count)
 
-    def place(self, table: HostTable, request: Request, found: Survey, count: int) -> list[int]:
-        """Call ``choose`` and take what it chose. Raises ValueError if a site's own driver chose a row that the filters refuse."""
-        if type(self).choose is SchedulerDriver.choose:
-            return engine.choose(table, self, request, found, count)
-        step = engine.PlanningStep(table, request)
-        rows = [int(row) for row in self.choose(table, request, found, count)]
+    def place_instances(self, table: HostTable, request: Request, surveyed: Survey, count: int) -> list[int]:
+        """Call ``choose_rows`` and take what it chose. Raises ValueError if a site's own driver chose a row that the filters
+        refuse.
+        """
+        if type(self).choose_rows is SchedulerDriver.choose_rows:
+            return engine.choose_rows(table, self, request, surveyed, count)
+        step = engine.Savepoint(table, request)
+        rows = [int(row) for row in self.choose_rows(table, request, surveyed, count)]
         step.undo()
         if len(rows) > count or not all(0 <= row < table.size for row in rows):
             raise ValueError(f"driver {self.name} chose rows {rows} for {count} instances, of a table of {table.size}")
         for row in rows:
-            if not engine.fits(self, table, request, np.array([row]))[0]:
+            if not engine.fitting_rows(self, table, request, np.array([row]))[0]:
                 raise ValueError(f"driver {self.name} chose host {table.hosts[row]}, which its filters do not let pass")
-            engine.take(table, request, row)
+            engine.take_row(table, request, row)
         return rows
 
-    def choose_one(self, table: HostTable, request: Request, found: Survey) -> int | None:
-        """The row that ``place`` would choose for one instance; None if it chooses none. Nothing stays taken."""
-        if self.subset == 1 and type(self).choose is SchedulerDriver.choose:
-            return found.first()
-        with table.tentative():
-            rows = self.place(table, request, found, 1)
+    def choose_one(self, table: HostTable, request: Request, surveyed: Survey) -> int | None:
+        """The row that ``place_instances`` would choose for one instance; None if it chooses none. Nothing stays taken."""
+        if self.subset == 1 and type(self).choose_rows is SchedulerDriver.choose_rows:
+            return surveyed.first_row()
+        with table.take_tentatively():
+            rows = self.place_instances(table, request, surveyed, 1)
         return rows[0] if rows else None
 
     def unread_hints(self, spec: RequestSpec) -> tuple[str, ...]:
@@ -87,8 +89,9 @@ class SchedulerDriver(Criteria, abc.ABC):
         return tuple(sorted(spec.scheduler_hints.keys() - known))
 
     @abc.abstractmethod
-    def refusal(self, counts: Sequence[FilterCount], hosts: int, found: int, wanted: int) -> str:
-        """Tell the tenant in one sentence why only ``found`` of ``wanted`` instances found one of ``hosts`` hosts. Names no host.
+    def refusal_message(self, counts: Sequence[FilterCount], hosts: int, placed_count: int, needed_count: int) -> str:
+        """Tell the tenant in one sentence why only ``placed_count`` of ``needed_count`` instances found one of ``hosts`` hosts.
+        Names no host.
 
         ``counts``: the filter counts for the first instance that found none.
         """

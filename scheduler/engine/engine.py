@@ -17,94 +17,94 @@ from objects import numa
 from objects.decision import FilterCount
 from objects.group import GroupPolicy
 from scheduler.engine.criteria import Criteria
-from scheduler.engine.survey import UNMAPPED, Survey, WeigherScale, ties
+from scheduler.engine.survey import UNMAPPED, Survey, WeigherScale, tie_noise
 from scheduler.framework.batch_request import Request
 from scheduler.framework.filter import Filter
 from scheduler.framework.hosts import Hosts
 from scheduler.table.arrays import Floats, Ints, Mask, tally
 from scheduler.table.host_table import HostTable
-from scheduler.table.kernels import narrowed
+from scheduler.table.kernels import narrow_mask
 
 EXTRA_CANDIDATES = 8
 """Candidate hosts kept beyond one per instance."""
 
 
-def narrow(filters: Sequence[Filter], hosts: Hosts, request: Request) -> tuple[Mask, tuple[FilterCount, ...]]:
+def narrow_hosts(filters: Sequence[Filter], hosts: Hosts, request: Request) -> tuple[Mask, tuple[FilterCount, ...]]:
     """Which hosts pass all filters, and how many were left after each. Filters after one that leaves none do not run."""
-    mask = hosts.eligible.copy()
-    reported = len(hosts.table) if hosts.rows is None else int(tally(hosts.cell >= 0))
-    left = int(tally(mask))
+    mask = hosts.is_eligible.copy()
+    reported = len(hosts.table) if hosts.rows is None else int(tally(hosts.cell_numbers >= 0))
+    remaining = int(tally(mask))
     counts: list[FilterCount] = []
-    if left < reported:
-        counts.append(FilterCount(name=UNMAPPED.name, before=reported, after=left, reason=UNMAPPED.reason))
+    if remaining < reported:
+        counts.append(FilterCount(name=UNMAPPED.name, before=reported, after=remaining, reason=UNMAPPED.reason))
     for one in filters:
-        if not left:
+        if not remaining:
             break
         passed = _asked_one_by_one(one, hosts, request, mask) if one.host_by_host else one.passes(hosts, request)
-        before = left
+        before = remaining
         if passed is not None:
-            left = narrowed(mask, passed)
+            remaining = narrow_mask(mask, passed)
         elif one.on_demand:
             continue
-        reason = one.reason if left else one.refusal(hosts, request)
-        counts.append(FilterCount(name=one.name, before=before, after=left, reason=reason))
+        reason = one.reason if remaining else one.explain_refusal(hosts, request)
+        counts.append(FilterCount(name=one.name, before=before, after=remaining, reason=reason))
     return mask, tuple(counts)
 
 
-def passing(table: HostTable, driver: Criteria, request: Request) -> Ints:
+def passing_rows(table: HostTable, driver: Criteria, request: Request) -> Ints:
     """The rows of the fleet that pass the request's filters. Nothing is weighed."""
-    rows: Ints = np.flatnonzero(narrow(driver.chain(request).filters, Hosts(table, request), request)[0])
+    rows: Ints = np.flatnonzero(narrow_hosts(driver.chain_for(request).all_filters, Hosts(table, request), request)[0])
     return rows
 
 
-def fits(driver: Criteria, table: HostTable, request: Request, rows: Ints, more: Ints | int = 0) -> Mask:
+def fitting_rows(driver: Criteria, table: HostTable, request: Request, rows: Ints, more: Ints | int = 0) -> Mask:
     """Which of these rows pass the request's filters, with ``more`` instances added to each."""
-    return narrow(driver.chain(request).filters, Hosts(table, request, rows, more), request)[0]
+    return narrow_hosts(driver.chain_for(request).all_filters, Hosts(table, request, rows, more), request)[0]
 
 
-def choose(table: HostTable, driver: Criteria, request: Request, found: Survey, count: int) -> list[int]:
+def choose_rows(table: HostTable, driver: Criteria, request: Request, surveyed: Survey, count: int) -> list[int]:
     """Choose and take a row for each of ``count`` instances, in order; fewer if no host fits any more."""
     if count == 1 and driver.subset == 1:
-        chosen: list[int] = found.best(1)[0].tolist()
+        chosen: list[int] = surveyed.best_rows(1)[0].tolist()
         for row in chosen:
-            take(table, request, row)
+            take_row(table, request, row)
         return chosen
-    is_cell_wide = any(part.weigher.cell_wide for part in found.parts)
-    front = (_FrontOfCells if is_cell_wide else _Front)(table, driver, request, found, count)
+    is_cell_wide = any(part.weigher.cell_wide for part in surveyed.parts)
+    front = (_FrontOfCells if is_cell_wide else _Front)(table, driver, request, surveyed, count)
     chosen = []
     while len(chosen) < count:
-        best = front.best()
+        best = front.best_position()
         if best is None:
             break
         row = int(front.rows[best])
-        take(table, request, row)
+        take_row(table, request, row)
         chosen.append(row)
         if len(chosen) < count:
-            front.advance(best)
+            front.advance_position(best)
     return chosen
 
 
-def take(table: HostTable, request: Request, row: int) -> None:
+def take_row(table: HostTable, request: Request, row: int) -> None:
     """Take room for one instance on the row, with the NUMA nodes that it gets, and count it in its cell and group."""
-    nodes = table.nodes_for(row, request.part) if table.classes.numa else ()
+    nodes = table.nodes_for(row, request.node_part) if table.classes.numa else ()
     request.nodes.append(nodes)
-    table.take(row, request.vcpus, request.memory_mb, request.disk_gb, _amounts(request, nodes))
+    table.take_room(row, request.vcpus, request.memory_mb, request.disk_gb, _amounts_with_nodes(request, nodes))
     cell = table.cell.item(row)
     request.in_cells[cell] = request.in_cells.get(cell, 0) + 1
-    if request.group is not None:
-        request.members.add(table.hosts[row], request.spec.fault_domain)
+    if request.server_group is not None:
+        request.members.add_member(table.hosts[row], request.spec.fault_domain)
 
 
 def amounts_on(table: HostTable, request: Request, row: int) -> Mapping[str, int]:
     """What an instance takes on the row by custom resource class, with the amounts of the NUMA nodes that it gets."""
-    return _amounts(request, table.nodes_for(row, request.part))
+    return _amounts_with_nodes(request, table.nodes_for(row, request.node_part))
 
 
-def _amounts(request: Request, nodes: tuple[int, ...] | None) -> Mapping[str, int]:
-    return {**request.resources, **numa.taken(nodes, request.vcpus, request.memory_mb)} if nodes else request.resources
+def _amounts_with_nodes(request: Request, nodes: tuple[int, ...] | None) -> Mapping[str, int]:
+    return {**request.resources, **numa.taken_by_class(nodes, request.vcpus, request.memory_mb)} if nodes else request.resources
 
 
-def score(
+def score_rows(
     table: HostTable, driver: Criteria, request: Request, parts: tuple[WeigherScale, ...], rows: Ints, more: Ints | int = 0
 ) -> Floats:
     """Total scores of the rows as the table is now; -inf for rows that a filter refuses."""
@@ -113,19 +113,19 @@ def score(
     for part in parts:
         raw = part.weigher.weigh(hosts, request)
         if raw is not None:
-            scores = part.added(scores, hosts, raw)
+            scores = part.add_scores(scores, hosts, raw)
     if driver.shuffle:
-        scores += ties(table, rows, request.seed)
-    scores[~narrow(driver.chain(request).filters, hosts, request)[0]] = -np.inf
+        scores += tie_noise(table, rows, request.seed)
+    scores[~narrow_hosts(driver.chain_for(request).all_filters, hosts, request)[0]] = -np.inf
     return scores
 
 
-class PlanningStep:
+class Savepoint:
     """Remembers the state at the beginning of a planning step, so that the step can be undone."""
 
     def __init__(self, table: HostTable, request: Request) -> None:
-        self._table, self._request, self._mark = table, request, table.mark
-        self._members_mark = request.members.mark
+        self._table, self._request, self._mark = table, request, table.undo_mark
+        self._members_mark = request.members.undo_mark
         self._in_cells = dict(request.in_cells)
         self._nodes = len(request.nodes)
 
@@ -149,77 +149,81 @@ class _Front:
     the host or rack are scored again.
     """
 
-    def __init__(self, table: HostTable, driver: Criteria, request: Request, found: Survey, count: int) -> None:
+    def __init__(self, table: HostTable, driver: Criteria, request: Request, surveyed: Survey, count: int) -> None:
         self._table, self._driver, self._request = table, driver, request
         self._by_rack = request.racks_limited
-        self._by_host = request.group is not None and (
-            request.policy is GroupPolicy.AFFINITY or table.hosts_have_several_nodes or self._by_rack
+        self._by_host = request.server_group is not None and (
+            request.group_policy is GroupPolicy.AFFINITY or table.hosts_have_several_nodes or self._by_rack
         )
-        self._founding = request.founding
-        self._parts = tuple(part for part in found.parts if not part.weigher.cell_wide)
+        self._founding = request.founds_group
+        self._parts = tuple(part for part in surveyed.parts if not part.weigher.cell_wide)
         enough = count + EXTRA_CANDIDATES + driver.subset
-        keeps_all = self._by_host or found.passing <= enough
-        self.rows, self._now = (found.rows, found.scores.copy()) if keeps_all else self._best_of(found, enough)
+        keeps_all = self._by_host or surveyed.passing_count <= enough
+        self.rows, self._now = (
+            (surveyed.passing_rows, surveyed.passing_scores.copy()) if keeps_all else self._best_of(surveyed, enough)
+        )
         self._level: Ints = np.zeros(self.rows.size, dtype=np.int64)
         self._steps: list[Floats] = [self._now.copy()]
 
-    def _best_of(self, found: Survey, enough: int) -> tuple[Ints, Floats]:
-        rows, scores = found.best(enough)
+    def _best_of(self, surveyed: Survey, enough: int) -> tuple[Ints, Floats]:
+        rows, scores = surveyed.best_rows(enough)
         order = np.argsort(rows)
         return rows[order], scores[order]
 
-    def best(self) -> int | None:
+    def best_position(self) -> int | None:
         """The position of the row to take next; None if no row fits."""
         if not self.rows.size:
             return None
         if self._driver.subset > 1:
-            return self._drawn()
-        position = self._first()
+            return self._draw_position()
+        position = self._first_position()
         return position if self._now[position] > -np.inf else None
 
-    def _first(self) -> int:
+    def _first_position(self) -> int:
         """The position of the best row."""
         return int(self._now.argmax())
 
-    def advance(self, position: int) -> None:
+    def advance_position(self, position: int) -> None:
         """Update the scores after the row at ``position`` was taken."""
         if self._by_host:
             self._look_again_at_host(position)
         else:
-            self._rise(position)
+            self._raise_level(position)
 
-    def _rise(self, position: int) -> None:
+    def _raise_level(self, position: int) -> None:
         self._level[position] += 1
         level = int(self._level[position])
         if level == len(self._steps):
             # the table already counts the instances on a row, so only the difference is added
-            self._steps.append(score(self._table, self._driver, self._request, self._parts, self.rows, level - self._level))
-        self._enter(position, self._steps[level][position])
+            self._steps.append(score_rows(self._table, self._driver, self._request, self._parts, self.rows, level - self._level))
+        self._enter_scores(position, self._steps[level][position])
 
     def _look_again_at_host(self, position: int) -> None:
         if self._by_rack:
             racks = self._table.racks_of(self.rows)
-            theirs = np.flatnonzero(racks == racks[position])
+            host_positions = np.flatnonzero(racks == racks[position])
         else:
             host = self._table.hosts[self.rows[position]]
-            theirs = np.flatnonzero(np.isin(self.rows, self._table.rows_of[host.lower()]))
+            host_positions = np.flatnonzero(np.isin(self.rows, self._table.rows_of[host.lower()]))
         if self._founding:
             self._now[:] = -np.inf
             self._founding = False
-        self._enter(theirs, score(self._table, self._driver, self._request, self._parts, self.rows[theirs]))
+        self._enter_scores(
+            host_positions, score_rows(self._table, self._driver, self._request, self._parts, self.rows[host_positions])
+        )
 
-    def _enter(self, positions: int | Ints, scores: float | Floats) -> None:
+    def _enter_scores(self, positions: int | Ints, scores: float | Floats) -> None:
         """These are the scores now, without what cell-wide weighers add."""
         self._now[positions] = scores
 
-    def _drawn(self) -> int | None:
+    def _draw_position(self) -> int | None:
         open_rows = np.flatnonzero(self._now > -np.inf)
         if not open_rows.size:
             return None
         subset = min(self._driver.subset, open_rows.size)
         # by score and inventory, not by row: another scheduler that knows the same has its rows in another order
         order = np.lexsort((self._table.inventory[self.rows[open_rows]], -self._now[open_rows]))
-        return int(open_rows[order[self._request.draw(subset)]])
+        return int(open_rows[order[self._request.draw_below(subset)]])
 
 
 class _FrontOfCells(_Front):
@@ -229,32 +233,32 @@ class _FrontOfCells(_Front):
     known, so that an instance costs a look at its cell and one at these.
     """
 
-    def __init__(self, table: HostTable, driver: Criteria, request: Request, found: Survey, count: int) -> None:
-        super().__init__(table, driver, request, found, count)
+    def __init__(self, table: HostTable, driver: Criteria, request: Request, surveyed: Survey, count: int) -> None:
+        super().__init__(table, driver, request, surveyed, count)
         cells = table.cell[self.rows]
         order = np.argsort(cells.astype(np.min_scalar_type(len(table.cells))), kind="stable")  # of narrow numbers it is faster
         self.rows, self._now, cells = self.rows[order], self._now[order], cells[order]
         self._starts: Ints = np.flatnonzero(np.diff(cells, prepend=-2))
         self._ends = np.append(self._starts[1:], cells.size)
-        self._cell_wide = tuple(part for part in found.parts if part.weigher.cell_wide)
+        self._cell_wide = tuple(part for part in surveyed.parts if part.weigher.cell_wide)
         self._differs_by_host = any(part.multiplier is None for part in self._cell_wide)  # multipliers of aggregates do
         self._by_cell = self._weights_by_cell(self.rows)
         self._steps = [self._now - self._by_cell]
         self._tops = self._best_of_each()
 
-    def _best_of(self, found: Survey, enough: int) -> tuple[Ints, Floats]:
-        rows = found.rows
+    def _best_of(self, surveyed: Survey, enough: int) -> tuple[Ints, Floats]:
+        rows = surveyed.passing_rows
         cells = np.flatnonzero(np.bincount(self._table.cell[rows])).tolist()
         if len(cells) * enough >= rows.size:
-            return rows, found.scores.copy()
-        rows, scores = map(np.concatenate, zip(*(found.best_of_cell(cell, enough) for cell in cells), strict=True))
+            return rows, surveyed.passing_scores.copy()
+        rows, scores = map(np.concatenate, zip(*(surveyed.best_of_cell(cell, enough) for cell in cells), strict=True))
         order = np.argsort(rows)
         return rows[order], scores[order]
 
     def _best_of_each(self) -> Floats:
         return np.maximum.reduceat(self._now, self._starts) if self.rows.size else self._now
 
-    def _first(self) -> int:
+    def _first_position(self) -> int:
         best: int | None = None
         for cell in np.flatnonzero(self._tops == self._tops.max()).tolist():
             start = self._starts.item(cell)
@@ -263,21 +267,21 @@ class _FrontOfCells(_Front):
                 best = position
         return best or 0
 
-    def _enter(self, positions: int | Ints, scores: float | Floats) -> None:
-        super()._enter(positions, scores + self._by_cell[positions])
+    def _enter_scores(self, positions: int | Ints, scores: float | Floats) -> None:
+        super()._enter_scores(positions, scores + self._by_cell[positions])
 
-    def advance(self, position: int) -> None:
-        super().advance(position)
+    def advance_position(self, position: int) -> None:
+        super().advance_position(position)
         cell = int(self._starts.searchsorted(position, "right")) - 1
-        theirs = slice(self._starts.item(cell), self._ends.item(cell))
-        some = theirs if self._differs_by_host else slice(position, position + 1)
-        change = self._weights_by_cell(self.rows[some]) - self._by_cell[some]
-        self._by_cell[theirs] += change
-        self._now[theirs] += change
+        cell_slice = slice(self._starts.item(cell), self._ends.item(cell))
+        positions = cell_slice if self._differs_by_host else slice(position, position + 1)
+        change = self._weights_by_cell(self.rows[positions]) - self._by_cell[positions]
+        self._by_cell[cell_slice] += change
+        self._now[cell_slice] += change
         if self._by_host:
             self._tops = self._best_of_each()
         else:
-            self._tops[cell] = self._now[theirs].max()
+            self._tops[cell] = self._now[cell_slice].max()
 
     def _weights_by_cell(self, rows: Ints) -> Floats:
         """What the cell-wide weighers add to the scores of these rows, as the table is now."""
@@ -285,17 +289,17 @@ class _FrontOfCells(_Front):
         for part in self._cell_wide:
             raw = part.weigher.weigh(hosts, self._request)
             if raw is not None:
-                weights = part.added(weights, hosts, raw)
+                weights = part.add_scores(weights, hosts, raw)
         return weights
 
 
 def _asked_one_by_one(one: Filter, hosts: Hosts, request: Request, mask: Mask) -> Mask | None:
-    left = np.flatnonzero(mask)
-    rows = left if hosts.rows is None else hosts.rows[left]
-    more = hosts.more if isinstance(hosts.more, int) else hosts.more[left]
+    remaining = np.flatnonzero(mask)
+    rows = remaining if hosts.rows is None else hosts.rows[remaining]
+    more = hosts.more if isinstance(hosts.more, int) else hosts.more[remaining]
     answers = one.passes(Hosts(hosts.table, request, rows, more), request)
     if answers is None:
         return None
     passed = np.zeros(mask.size, dtype=np.bool_)
-    passed[left] = answers
+    passed[remaining] = answers
     return passed

@@ -28,7 +28,7 @@ from scheduler.table.arrays import word_of
 from scheduler.table.host_table import HostTable
 
 
-def _none(project_id: str) -> Sequence[Flavor]:
+def _no_flavors(project_id: str) -> Sequence[Flavor]:
     del project_id
     return ()
 
@@ -55,7 +55,7 @@ class PlanContext(NamedTuple):
     began: float = -math.inf
     epochs: Mapping[str, int] = MappingProxyType({})
     reading: Collection[str] = ()
-    flavors: Callable[[str], Sequence[Flavor]] = _none
+    flavors: Callable[[str], Sequence[Flavor]] = _no_flavors
 
 
 class Remedies(NamedTuple):
@@ -71,7 +71,7 @@ UNEXAMINED = Remedies()
 
 @dataclass(slots=True)
 class Job:
-    """A request for hosts, and the state of its plan. A fresh plan begins with ``restart``.
+    """A request for hosts, and the state of its plan. A fresh plan begins with ``restart_planning``.
 
     ``places``: hosts of the servers that hints name, by the server's uuid.
     ``takes``: what each instance takes of its host. ``seed``: the batch's seed for all random choices.
@@ -91,7 +91,7 @@ class Job:
 
     For the decision record:
 
-    ``kept``: the best hosts of the survey that was chosen from, as they were before; ``first_kept``: those of the first survey.
+    ``inputs``: the best hosts of the survey that was chosen from, as they were before; ``first_kept``: those of the first survey.
     ``ledger``: how far the claims log had been read. ``replaced``: how many servers of several lost a planned host and got another
     one.
 
@@ -120,7 +120,7 @@ class Job:
     unheard: tuple[str, ...] = ()
     held: bool = False
     error: Exception | None = None
-    kept: KeptHosts | None = None
+    inputs: KeptHosts | None = None
     first_kept: KeptHosts | None = None
     ledger: Mapping[int, int] = field(default_factory=dict)
     replaced: int = 0
@@ -132,20 +132,20 @@ class Job:
     seed: int = field(init=False)
 
     def __post_init__(self) -> None:
-        self.takes, self.seed = self.spec.takes, word_of(self.spec.batch_id)
+        self.takes, self.seed = self.spec.taken_amounts, word_of(self.spec.batch_id)
 
     @property
-    def open(self) -> bool:
+    def is_open(self) -> bool:
         """Whether the job is neither refused nor lost nor failed so far."""
-        return not (self.refused or self.lost) and self.error is None
+        return not (self.is_refused or self.lost) and self.error is None
 
     @property
-    def refused(self) -> bool:
+    def is_refused(self) -> bool:
         """Whether too few instances found a host."""
         return self.short is not None and not self.partial
 
     @property
-    def least(self) -> int:
+    def least_count(self) -> int:
         """How many of the needed instances must find a host.
 
         Servers of the batch that this job does not ask for count as served: they were handed over, deleted, or have ended.
@@ -167,7 +167,7 @@ class Job:
         return self.premature and self.error is None
 
     @property
-    def waits(self) -> str:
+    def waiting_reason(self) -> str:
         """Why the job waits, for administrators; empty if it does not."""
         if self.held:
             return "The remaining hosts for its server group are held for retries or moves of other members, until these end"
@@ -177,7 +177,7 @@ class Job:
         return ""
 
     @property
-    def ask(self) -> Ask:
+    def claim_request(self) -> Ask:
         return Ask(
             fences={uuid: self.spec.fences[uuid] for uuid in self.uuids},
             vcpus=self.takes.vcpus,
@@ -191,7 +191,7 @@ class Job:
             moves=self.spec.move is not None,
         )
 
-    def request(self, table: HostTable, moment: PlanContext) -> Request:
+    def make_request(self, table: HostTable, moment: PlanContext) -> Request:
         """The engine's request, with cells and zones as numbers of this table. The caller sets the group's members."""
         spec, takes = self.spec, self.takes
         excluded = {table.cell_number(cell) for cell in spec.excluded_cells}
@@ -211,7 +211,7 @@ class Job:
             places=self.places,
         )
 
-    def own(self, slots: Sequence[Slot]) -> list[Slot]:
+    def own_slots(self, slots: Sequence[Slot]) -> list[Slot]:
         """The slots of its group that do not restrict it.
 
         These are the slots of the instances that it places, of the server that it moves, and of the host that is evacuated.
@@ -223,7 +223,7 @@ class Job:
         leaving = {*self.standing.needed, move.instance_uuid}
         return [slot for slot in slots if slot.instance_uuid in leaving or self._is_lost(slot)]
 
-    def companions(self, slots: Sequence[Slot]) -> int:
+    def count_companions(self, slots: Sequence[Slot]) -> int:
         """The number of other members of its group on the host that is evacuated: they will follow."""
         move = self.spec.move
         return (
@@ -234,25 +234,25 @@ class Job:
         move = self.spec.move
         return move is not None and move.kind is MoveKind.EVACUATE and slot.host.lower() == move.source_host.lower()
 
-    def restart(self, standing: Standing) -> None:
+    def restart_planning(self, standing: Standing) -> None:
         self.standing = standing
         self.survey, self.rows, self.losers, self.together = None, {}, [], False
         self.alternates, self.numa_nodes, self.placements = {}, {}, ()
-        self.partial, self.kept, self.first_kept, self.replaced = False, None, None, 0
+        self.partial, self.inputs, self.first_kept, self.replaced = False, None, None, 0
         self.short, self.counts, self.lost, self.premature, self.unheard, self.held = None, (), False, False, (), False
         self.error, self.remedies, self.decision = None, UNEXAMINED, None
 
-    def answer(self) -> list[list[Selection]]:
+    def selections_or_raise(self) -> list[list[Selection]]:
         """The selections of each instance, in request order: the claimed host first, then the alternates.
 
         An instance gets an empty list if its request is gone, or if it found no host and ``min_count`` does not need it.
         Raises NoValidHost. Raises CellUnavailable or Conflict if the caller should ask again.
         """
         if self.held:
-            raise errors.Conflict(self.waits)
+            raise errors.Conflict(self.waiting_reason)
         if self.unheard:
-            raise errors.CellUnavailable(self.waits)
-        if self.refused:
+            raise errors.CellUnavailable(self.waiting_reason)
+        if self.is_refused:
             message, decision_id = (
                 (self.decision.message, self.decision.id) if self.decision else ("No valid host was found.", None)
             )
@@ -269,7 +269,7 @@ def kept_to(spec: RequestSpec) -> str | None:
     return spec.move.source_cell_uuid if spec.move and not destination.allow_cross_cell_move else None
 
 
-def checked(context: RequestContext, spec: RequestSpec, uuids: Sequence[str]) -> Job:
+def checked_job(context: RequestContext, spec: RequestSpec, uuids: Sequence[str]) -> Job:
     """Make a job from the arguments of a call. Raises Invalid for a malformed call, NoValidHost for specs that no host can meet."""
     if len(set(uuids)) != len(uuids):
         raise errors.Invalid("instance_uuids: an instance is named twice")
@@ -277,7 +277,7 @@ def checked(context: RequestContext, spec: RequestSpec, uuids: Sequence[str]) ->
     if missing:
         raise errors.Invalid(f"request_spec.fences: no fence for instance {missing[0]}")
     try:
-        extra_specs.check(spec.flavor.extra_specs)
+        extra_specs.check_specs(spec.flavor.extra_specs)
         extra_specs.check_image(spec.image.properties if spec.image else {})
     except errors.Invalid as error:  # the API refuses these, but an earlier version may have accepted them
         raise errors.NoValidHost(f"No valid host was found. {error}") from error

@@ -39,15 +39,15 @@ FIELDS: dict[str, Callable[[Request], Hashable]] = {
     "resources": lambda request: tuple(sorted(request.resources.items())),
     "extra_specs": lambda request: tuple(sorted(request.spec.flavor.extra_specs.items())),
     "flavor_name": lambda request: request.spec.flavor.name,
-    "image": lambda request: _image(request),
+    "image": lambda request: _image_key(request),
     "project_id": lambda request: request.spec.project_id,
     "zone": lambda request: request.zone,
-    "unpacked_policy": lambda request: request.policy if request.policy in UNPACKED_POLICIES else None,
+    "unpacked_policy": lambda request: request.group_policy if request.group_policy in UNPACKED_POLICIES else None,
 }
 """What a filter or weigher may name in ``reads``."""
 
 
-def _image(request: Request) -> Hashable:
+def _image_key(request: Request) -> Hashable:
     image = request.spec.image
     return None if image is None else (image.id, tuple(sorted(image.properties.items())))
 
@@ -60,36 +60,36 @@ class Shapes:
 
     def __init__(self, kept_from: int = KEPT_FROM) -> None:
         self._kept_from = kept_from
-        self._kept: OrderedDict[Hashable, KeptRows] = OrderedDict()
+        self._cached: OrderedDict[Hashable, KeptRows] = OrderedDict()
         self._noted: OrderedDict[Hashable, float] = OrderedDict()  # when a survey may be made, at the earliest
-        self._wanted: dict[Hashable, KeptRows] = {}
+        self._requested: dict[Hashable, KeptRows] = {}
         self._is_kept_up = False
 
-    def survey(self, table: HostTable, chain: Chain, request: Request, *, shuffle: bool) -> Survey | None:
+    def cached_survey(self, table: HostTable, chain: Chain, request: Request, *, shuffle: bool) -> Survey | None:
         """None if a pass over the fleet is to answer: for a shape that is new, a refusal, and what cannot be kept."""
         if chain.reads is None or table.size < self._kept_from or not _is_plain(request):
             return None
         key = (chain.shared_filters, chain.shared_weighers, tuple(FIELDS[name](request) for name in chain.reads))
-        rows = self._rows(key, table, chain, request)
-        return rows.survey(chain, request, request.seed if shuffle else None) if rows is not None else None
+        rows = self._cached_rows(key, table, chain, request)
+        return rows.survey_request(chain, request, request.seed if shuffle else None) if rows is not None else None
 
-    def _rows(self, key: Hashable, table: HostTable, chain: Chain, request: Request) -> KeptRows | None:
-        rows = self._kept.get(key)
+    def _cached_rows(self, key: Hashable, table: HostTable, chain: Chain, request: Request) -> KeptRows | None:
+        rows = self._cached.get(key)
         if rows is not None:
             rows.asked_at = request.alive_since
             if rows.catch_up(table, request) and (self._is_kept_up or rows.scales_hold(request.alive_since)):
-                self._kept.move_to_end(key)
-                return rows if rows.passing else None
-            del self._kept[key]
+                self._cached.move_to_end(key)
+                return rows if rows.passing_count else None
+            del self._cached[key]
         elif not self._may_be_made(key, request):
             return None
-        made = KeptRows(table, chain, request)
+        fresh = KeptRows(table, chain, request)
         if self._is_kept_up:
-            self._wanted.setdefault(key, made)
+            self._requested.setdefault(key, fresh)
             return None
-        for _ in made.make():
+        for _ in fresh.build_rows():
             pass
-        return made if self._keep(key, made) else None
+        return fresh if self._keep_rows(key, fresh) else None
 
     def _may_be_made(self, key: Hashable, request: Request) -> bool:
         """Whether it was asked for before, and not found impossible just now."""
@@ -101,16 +101,16 @@ class Shapes:
             return False
         return request.alive_since >= earliest
 
-    def _keep(self, key: Hashable, made: KeptRows) -> bool:
+    def _keep_rows(self, key: Hashable, fresh: KeptRows) -> bool:
         """Keep it if it could be made, and some host passes. Returns whether."""
-        self._wanted.pop(key, None)
-        if not (made.is_made and made.passing and made.catch_up(made.table, made.request())):
-            self._noted[key] = made.asked_at + RETRY_AFTER_S
+        self._requested.pop(key, None)
+        if not (fresh.is_made and fresh.passing_count and fresh.catch_up(fresh.table, fresh.current_request())):
+            self._noted[key] = fresh.asked_at + RETRY_AFTER_S
             return False
-        self._kept[key] = made
-        self._kept.move_to_end(key)
-        while len(self._kept) * made.nbytes > KEPT_BYTES and len(self._kept) > 1:
-            self._kept.popitem(last=False)
+        self._cached[key] = fresh
+        self._cached.move_to_end(key)
+        while len(self._cached) * fresh.memory_bytes > KEPT_BYTES and len(self._cached) > 1:
+            self._cached.popitem(last=False)
         return True
 
     def keep_up(self, table: HostTable) -> None:
@@ -120,26 +120,26 @@ class Shapes:
         """
         with table.lock:
             self._is_kept_up = True
-            wanted, kept = list(self._wanted.items()), list(self._kept.items())
-        for key, rows in wanted:
-            _in_pages(table, rows.make())
+            requested, cached = list(self._requested.items()), list(self._cached.items())
+        for key, rows in requested:
+            _in_pages(table, rows.build_rows())
             with table.lock:
-                self._keep(key, rows)
-        for key, rows in kept:
+                self._keep_rows(key, rows)
+        for key, rows in cached:
             with table.lock:
                 now = table.up_since
-                is_due = self._kept.get(key) is rows and self._catch_up(table, rows, now)
-            if is_due and not rows.check(partial(_in_pages, table), now):
-                made = rows.again()
-                _in_pages(table, made.make())
+                is_due = self._cached.get(key) is rows and self._catch_up(table, rows, now)
+            if is_due and not rows.check_scales(partial(_in_pages, table), now):
+                fresh = rows.renewed_copy()
+                _in_pages(table, fresh.build_rows())
                 with table.lock:
-                    self._keep(key, made)
+                    self._keep_rows(key, fresh)
 
     @staticmethod
     def _catch_up(table: HostTable, rows: KeptRows, now: float) -> bool:
         """Spare the next decision what it would have to look at. Returns whether the scales are to be looked at."""
         is_asked_for = now - rows.asked_at <= KEPT_UP_S
-        return is_asked_for and rows.catch_up(table, rows.request(), beyond=CHANGES_LEFT) and rows.is_due(now)
+        return is_asked_for and rows.catch_up(table, rows.current_request(), beyond=CHANGES_LEFT) and rows.is_due(now)
 
 
 def _in_pages(table: HostTable, steps: Iterator[None]) -> None:

@@ -20,11 +20,11 @@ from scheduler.table.host_table import HostTable
 
 def _rows_of_racks(table: HostTable, request: Request) -> Ints:
     """The rows in racks where its group has members, and those in no rack."""
-    hosts = set(request.members.counts(with_held=not request.yielding))
+    hosts = set(request.members.counts_by_host(with_held=not request.yielding))
     if request.spec.fault_domain is not None:
         hosts |= request.members.of_other_domains(request.spec.fault_domain)
     racks = {rack for rack, _ in table.racks_named(hosts)}
-    return np.sort(table.by_rack.rows((-1, *racks)))
+    return np.sort(table.by_rack.rows_of((-1, *racks)))
 
 
 ROW_INPUTS: Mapping[str, Callable[[HostTable, Request], Ints]] = {
@@ -45,7 +45,7 @@ class Exceptions(NamedTuple):
 
 def has_inputs(inputs: Sequence[str], request: Request) -> bool:
     """Whether the request has all of these inputs. Otherwise a filter lets all hosts pass, and a weigher weighs none."""
-    return ("group" not in inputs or request.group is not None) and ("racks" not in inputs or request.spec.keeps_to_racks)
+    return ("group" not in inputs or request.server_group is not None) and ("racks" not in inputs or request.spec.keeps_to_racks)
 
 
 def singled_out(inputs: Sequence[str], table: HostTable, request: Request) -> Ints:

@@ -8,10 +8,10 @@ import numpy as np
 
 from objects.decision import FilterCount
 from scheduler.engine import engine
-from scheduler.engine.capacity import takes
+from scheduler.engine.capacity import count_takes
 from scheduler.engine.chain import Chain
 from scheduler.engine.criteria import Criteria
-from scheduler.engine.survey import AskedSingly, FleetSurvey, Survey, weighed
+from scheduler.engine.survey import AskedSingly, FleetSurvey, Survey, weigh_hosts
 from scheduler.framework.batch_request import Request
 from scheduler.framework.hosts import Hosts
 from scheduler.table.arrays import Ints, Mask
@@ -30,13 +30,13 @@ def survey(table: HostTable, driver: Criteria, request: Request, count: int = 1,
     asks the filters of one host at a time later, best host first.
     """
     found = survey_singly(table, driver, request, within)
-    return _for_whole_group(table, driver, request, found, count + request.companions) if request.founding else found
+    return _for_whole_group(table, driver, request, found, count + request.companions) if request.founds_group else found
 
 
 def survey_singly(table: HostTable, driver: Criteria, request: Request, within: Ints | None = None) -> Survey:
     """The same for each instance by itself."""
-    chain = driver.chain(request)
-    found = driver.shapes.survey(table, chain, request, shuffle=driver.shuffle) if within is None else None
+    chain = driver.chain_for(request)
+    found = driver.shapes.cached_survey(table, chain, request, shuffle=driver.shuffle) if within is None else None
     if found is None:
         found = _pass_over(table, driver, chain, request, within)
     return AskedSingly(found, table, request, chain.singly) if chain.singly else found
@@ -45,12 +45,12 @@ def survey_singly(table: HostTable, driver: Criteria, request: Request, within: 
 def _pass_over(table: HostTable, driver: Criteria, chain: Chain, request: Request, within: Ints | None) -> Survey:
     """One pass. If most hosts pass, weighing all and ignoring the refused ones is cheaper than copying those that passed."""
     hosts = Hosts(table, request, within)
-    mask, counts = engine.narrow(chain.at_once, hosts, request)
+    mask, counts = engine.narrow_hosts(chain.at_once, hosts, request)
     left: Mask | None = mask
     if (counts[-1].after if counts else mask.size) * SPARSE_DIVISOR < mask.size:
         rows: Ints = mask.nonzero()[0]
         hosts, left = Hosts(table, request, rows if within is None else within[rows]), None
-    scores, parts = weighed(chain.weighers, hosts, request, left)
+    scores, parts = weigh_hosts(chain.weighers, hosts, request, left)
     return FleetSurvey(hosts, left, scores, parts, counts, request.seed if driver.shuffle else None)
 
 
@@ -59,16 +59,16 @@ def _for_whole_group(table: HostTable, driver: Criteria, request: Request, found
 
     If no single node takes all, the nodes of one host are added up.
     """
-    rows = found.rows
+    rows = found.passing_rows
     if count < 2 or not rows.size:
         return found
-    enough = engine.fits(driver, table, request, rows, count - 1)
+    enough = engine.fitting_rows(driver, table, request, rows, count - 1)
     if not enough.any():
-        room = takes(table, driver, request, rows, count - 1)
+        room = count_takes(table, driver, request, rows, count - 1)
         enough = _roomiest(table, rows, room, count) if table.hosts_have_several_nodes else room == room.max()
     chosen = found if enough.all() else survey_singly(table, driver, request, rows[enough])
     counted = FilterCount(name=NAME, before=rows.size, after=int(np.count_nonzero(enough)), reason=REASON)
-    chosen.recount((*found.counts, counted))
+    chosen.set_counts((*found.filter_counts, counted))
     return chosen
 
 

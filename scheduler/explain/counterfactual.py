@@ -20,7 +20,7 @@ from objects.group import GroupPolicy
 from objects.relaxation import Asked, Relaxation
 from objects.spec import RequestSpec
 from scheduler.engine import engine
-from scheduler.engine.capacity import takes
+from scheduler.engine.capacity import count_takes
 from scheduler.engine.driver import SchedulerDriver
 from scheduler.engine.surveying import survey
 from scheduler.framework.batch_request import Request
@@ -47,163 +47,167 @@ class _Room(NamedTuple):
 
 
 class ChangeSearch:
-    """Tries changes of one request on the table. ``asked``: its number of instances; ``wanted``: how many are enough."""
+    """Tries changes of one request on the table. ``asked``: its number of instances; ``needed_count``: how many are enough."""
 
-    def __init__(self, table: HostTable, driver: SchedulerDriver, request: Request, asked: int, wanted: int) -> None:
-        self._table, self._driver, self._asked, self.wanted = table, driver, asked, wanted
+    def __init__(self, table: HostTable, driver: SchedulerDriver, request: Request, asked_count: int, needed_count: int) -> None:
+        self._table, self._driver, self._asked_count, self.needed_count = table, driver, asked_count, needed_count
         self.request = request
         self._spec = request.spec
 
-    def all(self) -> tuple[Relaxation, ...] | None:
+    def all_changes(self) -> tuple[Relaxation, ...] | None:
         """All single changes that are enough, the smallest first. None: the request fits unchanged."""
-        as_asked = self.total()
-        if as_asked >= self.wanted:
+        as_asked = self.count_placeable()
+        if as_asked >= self.needed_count:
             return None
-        found = [self._fewer(as_asked), *map(self.amount, AMOUNTS), *map(self.condition, self.conditions())]
-        enough = [one for one in found if one is not None]
+        changes = [
+            self._reduce_servers(as_asked),
+            *map(self.with_less_amount, AMOUNTS),
+            *map(self.without_condition, self.droppable_conditions()),
+        ]
+        enough = [one for one in changes if one is not None]
         return tuple(sorted(enough, key=lambda one: one.share))  # sorted() keeps equals in their order
 
     # -- kinds of changes ------------------------------------------------------------------------------------------------------
 
-    def conditions(self) -> list[Relaxation]:
+    def droppable_conditions(self) -> list[Relaxation]:
         """The conditions of the request that can be dropped."""
         spec = self._spec
-        found: list[Relaxation] = []
+        conditions: list[Relaxation] = []
         if self.request.zone is not None:
-            found.append(Relaxation(asked=Asked.ZONE))
+            conditions.append(Relaxation(asked=Asked.ZONE))
         closed = any(cell.state is not CellState.ENABLED for cell in self._table.cells)
         if not self.request.any_cell and (self.request.excluded_cells or closed):
-            found.append(Relaxation(asked=Asked.CELL))
-        return [*found, *_conditions(spec)]
+            conditions.append(Relaxation(asked=Asked.CELL))
+        return [*conditions, *_optional_conditions(spec)]
 
-    def fewer(self) -> Relaxation | None:
+    def with_fewer_servers(self) -> Relaxation | None:
         """With fewer servers."""
-        return self._fewer(self.total())
+        return self._reduce_servers(self.count_placeable())
 
-    def _fewer(self, as_asked: int) -> Relaxation | None:
-        less = self._asked - as_asked
-        return Relaxation(asked=Asked.SERVERS, less=less, share=less / self._asked) if as_asked else None
+    def _reduce_servers(self, as_asked: int) -> Relaxation | None:
+        less = self._asked_count - as_asked
+        return Relaxation(asked=Asked.SERVERS, less=less, share=less / self._asked_count) if as_asked else None
 
-    def amount(self, asked: Asked) -> Relaxation | None:
+    def with_less_amount(self, amount_kind: Asked) -> Relaxation | None:
         """With less of an amount, as little less as is enough."""
-        what, least = AMOUNTS[asked]
-        amount: int = getattr(self.request, what)
-        enough = self._enough(what, least, amount) if amount > least else None
-        if enough is None or self._fits(sized(self.request, what, enough)) is None:
+        resource, least = AMOUNTS[amount_kind]
+        amount: int = getattr(self.request, resource)
+        enough = self._largest_enough(resource, least, amount) if amount > least else None
+        if enough is None or self._room_for_all(request_with_amount(self.request, resource, enough)) is None:
             return None
-        return less_of(self.request, asked, enough)
+        return less_of(self.request, amount_kind, enough)
 
-    def condition(self, condition: Relaxation) -> Relaxation | None:
+    def without_condition(self, condition: Relaxation) -> Relaxation | None:
         """Without a condition; of a zone or cell, with the places that could take all instances."""
-        request = without(self.request, condition)
-        room = self._fits(request)
+        request = request_without(self.request, condition)
+        room = self._room_for_all(request)
         if room is None:
             return None
         table = self._table
         if condition.asked is Asked.ZONE:
-            return self._somewhere(condition, request, room, table.zone, table.zones.__getitem__)
+            return self._with_places(condition, request, room, table.zone, table.zones.__getitem__)
         if condition.asked is Asked.CELL:
-            return self._somewhere(condition, request, room, table.cell, lambda number: table.cells[number].name)
+            return self._with_places(condition, request, room, table.cell, lambda number: table.cells[number].name)
         return condition
 
     # -- looking ---------------------------------------------------------------------------------------------------------------
 
-    def fits(self, request: Request) -> bool:
+    def fits_all(self, request: Request) -> bool:
         """Whether all wanted instances find room."""
-        return self._fits(request) is not None
+        return self._room_for_all(request) is not None
 
-    def total(self) -> int:
+    def count_placeable(self) -> int:
         """How many of the wanted instances find room."""
-        return self._total(self.request, self._takers(self.request).counts)
+        return self._total_of(self.request, self._count_takers(self.request).counts)
 
-    def _fits(self, request: Request) -> _Room | None:
+    def _room_for_all(self, request: Request) -> _Room | None:
         """The rows and counts if all wanted instances find room, otherwise None."""
-        room = self._room(request)
-        if self._total(request, room.counts) < self.wanted:
+        room = self._room_by_host(request)
+        if self._total_of(request, room.counts) < self.needed_count:
             return None
-        if self.wanted > 1 and request.group is not None and request.group.policy.strict:
-            with self._table.tentative():  # members restrict each other, so they must be placed to know
-                found = survey(self._table, self._driver, request, self.wanted)
-                if len(self._driver.place(self._table, request, found, self.wanted)) < self.wanted:
+        if self.needed_count > 1 and request.server_group is not None and request.server_group.policy.is_strict:
+            with self._table.take_tentatively():  # members restrict each other, so they must be placed to know
+                surveyed = survey(self._table, self._driver, request, self.needed_count)
+                if len(self._driver.place_instances(self._table, request, surveyed, self.needed_count)) < self.needed_count:
                     return None
         return room
 
-    def _room(self, request: Request) -> _Room:
+    def _room_by_host(self, request: Request) -> _Room:
         """What is needed to tell whether all find room: of an affinity group, only the hosts that take all."""
-        if request.policy is not GroupPolicy.AFFINITY:
-            return self._takers(request)
-        rows = engine.passing(self._table, self._driver, request)
-        rows = rows[engine.fits(self._driver, self._table, request, rows, self.wanted - 1)]
-        return _Room(rows, np.full(rows.size, self.wanted, np.int64))
+        if request.group_policy is not GroupPolicy.AFFINITY:
+            return self._count_takers(request)
+        rows = engine.passing_rows(self._table, self._driver, request)
+        rows = rows[engine.fitting_rows(self._driver, self._table, request, rows, self.needed_count - 1)]
+        return _Room(rows, np.full(rows.size, self.needed_count, np.int64))
 
-    def _takers(self, request: Request) -> _Room:
+    def _count_takers(self, request: Request) -> _Room:
         """How many of the instances each host takes."""
-        rows = engine.passing(self._table, self._driver, request)
-        return _Room(rows, takes(self._table, self._driver, request, rows, self.wanted))
+        rows = engine.passing_rows(self._table, self._driver, request)
+        return _Room(rows, count_takes(self._table, self._driver, request, rows, self.needed_count))
 
-    def _total(self, request: Request, counts: Ints) -> int:
+    def _total_of(self, request: Request, counts: Ints) -> int:
         """How many of the wanted instances find room on these hosts together; an affinity group must fit on one row."""
         if not counts.size:
             return 0
-        return min(self.wanted, int(counts.max() if request.policy is GroupPolicy.AFFINITY else counts.sum()))
+        return min(self.needed_count, int(counts.max() if request.group_policy is GroupPolicy.AFFINITY else counts.sum()))
 
-    def _enough(self, what: str, least: int, amount: int) -> int | None:
+    def _largest_enough(self, resource: str, least: int, amount: int) -> int | None:
         """The largest amount below ``amount`` with which all fit; None if they do not fit even with ``least``."""
         if self._table.classes.numa:
-            return self._enough_on_nodes(what, least, amount)
-        nothing = sized(self.request, what, 0)
-        rows, counts = self._room(nothing)
-        free: Floats = np.maximum(Hosts(self._table, nothing, rows).room(what), 0.0)
+            return self._enough_on_nodes(resource, least, amount)
+        nothing = request_with_amount(self.request, resource, 0)
+        rows, counts = self._room_by_host(nothing)
+        free: Floats = np.maximum(Hosts(self._table, nothing, rows).free_room(resource), 0.0)
 
-        def fit(each: int) -> bool:
-            limits = np.minimum(counts, np.floor(free / each).astype(np.int64)) if each else counts
-            return self._total(nothing, limits) == self.wanted
+        def amount_fits(candidate: int) -> bool:
+            limits = np.minimum(counts, np.floor(free / candidate).astype(np.int64)) if candidate else counts
+            return self._total_of(nothing, limits) == self.needed_count
 
-        if not fit(least):
+        if not amount_fits(least):
             return None
         low, high = least, amount - 1
         while low < high:
             half = (low + high + 1) // 2
-            low, high = (half, high) if fit(half) else (low, half - 1)
+            low, high = (half, high) if amount_fits(half) else (low, half - 1)
         return low
 
-    def _enough_on_nodes(self, what: str, least: int, amount: int) -> int | None:
+    def _enough_on_nodes(self, resource: str, least: int, amount: int) -> int | None:
         """The same where hosts have NUMA nodes, on which the free amounts of a host do not tell what fits. A pass for each try."""
-        step = max(self.request.part.nodes, 1) if what != "disk_gb" else 1
+        step = max(self.request.node_part.nodes, 1) if resource != "disk_gb" else 1
         low, high = -(-least // step), (amount - 1) // step
 
-        def fit(parts: int) -> bool:
-            return self._fits(sized(self.request, what, parts * step)) is not None
+        def parts_fit(parts: int) -> bool:
+            return self._room_for_all(request_with_amount(self.request, resource, parts * step)) is not None
 
-        if low > high or not fit(low):
+        if low > high or not parts_fit(low):
             return None
         while low < high:
             half = (low + high + 1) // 2
-            low, high = (half, high) if fit(half) else (low, half - 1)
+            low, high = (half, high) if parts_fit(half) else (low, half - 1)
         return low * step
 
-    def _somewhere(
+    def _with_places(
         self, condition: Relaxation, request: Request, room: _Room, column: Ints, name: Callable[[int], str]
     ) -> Relaxation:
         """The relaxation with the places that could take all of the instances."""
         places = column[room.rows]
         numbers = np.unique(places).tolist()
-        whole = [number for number in numbers if self._total(request, room.counts[places == number]) == self.wanted]
-        return msgspec.structs.replace(condition, places=tuple(sorted(map(name, whole))[:PLACES_LIMIT]))
+        sufficient = [number for number in numbers if self._total_of(request, room.counts[places == number]) == self.needed_count]
+        return msgspec.structs.replace(condition, places=tuple(sorted(map(name, sufficient))[:PLACES_LIMIT]))
 
 
 # -- changed requests --------------------------------------------------------------------------------------------------------------
 
 
-def asking(request: Request, spec: RequestSpec) -> Request:
+def request_with_spec(request: Request, spec: RequestSpec) -> Request:
     """A fresh request like this one, with this spec."""
     changed = dataclasses.replace(
         request,
         spec=spec,
-        members=request.members.copy(),
+        members=request.members.copy_counts(),
         in_cells={},
         draws=0,
-        **msgspec.structs.asdict(spec.takes),
+        **msgspec.structs.asdict(spec.taken_amounts),
         _memory={},
     )
     if spec.group is None:
@@ -211,9 +215,9 @@ def asking(request: Request, spec: RequestSpec) -> Request:
     return changed
 
 
-def without(request: Request, condition: Relaxation) -> Request:
+def request_without(request: Request, condition: Relaxation) -> Request:
     """A fresh request without this condition."""
-    changed = asking(request, _dropped(request.spec, condition))
+    changed = request_with_spec(request, _spec_without(request.spec, condition))
     if condition.asked is Asked.ZONE:
         changed.zone = None
     if condition.asked is Asked.CELL:
@@ -221,38 +225,40 @@ def without(request: Request, condition: Relaxation) -> Request:
     return changed
 
 
-def sized(request: Request, what: str, amount: int) -> Request:
+def request_with_amount(request: Request, resource: str, amount: int) -> Request:
     """A fresh request with this amount."""
-    changed = asking(request, msgspec.structs.replace(request.spec, flavor=_flavor(request.spec.flavor, what, amount)))
-    setattr(changed, what, amount)
+    changed = request_with_spec(
+        request, msgspec.structs.replace(request.spec, flavor=_flavor_with_amount(request.spec.flavor, resource, amount))
+    )
+    setattr(changed, resource, amount)
     return changed
 
 
-def less_of(request: Request, asked: Asked, enough: int) -> Relaxation:
+def less_of(request: Request, amount_kind: Asked, enough: int) -> Relaxation:
     """The relaxation by which only ``enough`` of an amount is asked for."""
-    what, _ = AMOUNTS[asked]
-    amount: int = getattr(request, what)
-    name = override(what) if override(what) in request.spec.flavor.extra_specs else ""
-    return Relaxation(asked=asked, name=name, less=amount - enough, share=(amount - enough) / amount)
+    resource, _ = AMOUNTS[amount_kind]
+    amount: int = getattr(request, resource)
+    name = override_key(resource) if override_key(resource) in request.spec.flavor.extra_specs else ""
+    return Relaxation(asked=amount_kind, name=name, less=amount - enough, share=(amount - enough) / amount)
 
 
-def _conditions(spec: RequestSpec) -> Iterator[Relaxation]:
+def _optional_conditions(spec: RequestSpec) -> Iterator[Relaxation]:
     """Each optional condition of the spec."""
-    if spec.group is not None and spec.group.policy.strict:
+    if spec.group is not None and spec.group.policy.is_strict:
         yield Relaxation(asked=Asked.GROUP, name=spec.group.policy.value)
     if spec.ignore_hosts:
         yield Relaxation(asked=Asked.IGNORED_HOSTS)
     if spec.force_hosts or spec.force_nodes:
         yield Relaxation(asked=Asked.FORCED_HOST)
-    for name in _first(name for name in spec.scheduler_hints if name not in NO_HINTS):
+    for name in _first_names(name for name in spec.scheduler_hints if name not in NO_HINTS):
         yield Relaxation(asked=Asked.HINT, name=name)
-    for name in _first(spec.flavor.extra_specs):
+    for name in _first_names(spec.flavor.extra_specs):
         yield Relaxation(asked=Asked.EXTRA_SPEC, name=name)
-    for name in _first(spec.image.properties if spec.image else ()):
+    for name in _first_names(spec.image.properties if spec.image else ()):
         yield Relaxation(asked=Asked.IMAGE_PROPERTY, name=name)
 
 
-def _dropped(spec: RequestSpec, condition: Relaxation) -> RequestSpec:
+def _spec_without(spec: RequestSpec, condition: Relaxation) -> RequestSpec:
     """The spec without this condition."""
     change: dict[str, object] = {}
     match condition.asked:
@@ -267,35 +273,35 @@ def _dropped(spec: RequestSpec, condition: Relaxation) -> RequestSpec:
         case Asked.FORCED_HOST:
             change = {"force_hosts": (), "force_nodes": ()}
         case Asked.HINT:
-            change = {"scheduler_hints": _without(spec.scheduler_hints, condition.name)}
+            change = {"scheduler_hints": _hints_without(spec.scheduler_hints, condition.name)}
         case Asked.EXTRA_SPEC:
-            extra_specs = _without(spec.flavor.extra_specs, condition.name)
+            extra_specs = _hints_without(spec.flavor.extra_specs, condition.name)
             change = {"flavor": msgspec.structs.replace(spec.flavor, extra_specs=extra_specs)}
         case Asked.IMAGE_PROPERTY if spec.image is not None:
-            properties = _without(spec.image.properties, condition.name)
+            properties = _hints_without(spec.image.properties, condition.name)
             change = {"image": msgspec.structs.replace(spec.image, properties=properties)}
     return msgspec.structs.replace(spec, **change)
 
 
-def _flavor(flavor: Flavor, what: str, amount: int) -> Flavor:
-    name = override(what)
+def _flavor_with_amount(flavor: Flavor, resource: str, amount: int) -> Flavor:
+    name = override_key(resource)
     if name in flavor.extra_specs:
-        flavor = msgspec.structs.replace(flavor, extra_specs=_without(flavor.extra_specs, name))
-    if what == "disk_gb":
+        flavor = msgspec.structs.replace(flavor, extra_specs=_hints_without(flavor.extra_specs, name))
+    if resource == "disk_gb":
         return msgspec.structs.replace(flavor, root_gb=amount, ephemeral_gb=0, swap_mb=0)
-    return msgspec.structs.replace(flavor, **{what: amount})
+    return msgspec.structs.replace(flavor, **{resource: amount})
 
 
-def override(what: str) -> str:
+def override_key(resource: str) -> str:
     """The extra spec that overrides the flavor's amount."""
-    return f"resources:{what.upper().removesuffix('S')}"
+    return f"resources:{resource.upper().removesuffix('S')}"
 
 
-def _without(given: Mapping[str, object], name: str) -> dict[str, object]:
-    """``given`` without ``name``, and without the hint ``cidr`` if ``name`` is the hint that it belongs to."""
+def _hints_without(entries: Mapping[str, object], name: str) -> dict[str, object]:
+    """``entries`` without ``name``, and without the hint ``cidr`` if ``name`` is the hint that it belongs to."""
     leaving = {name, hints.CIDR} if name == hints.NEAR else {name}
-    return {key: value for key, value in given.items() if key not in leaving}
+    return {key: value for key, value in entries.items() if key not in leaving}
 
 
-def _first(names: Iterable[str]) -> list[str]:
+def _first_names(names: Iterable[str]) -> list[str]:
     return sorted(names)[:CHANGES_PER_KIND]

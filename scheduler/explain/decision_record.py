@@ -31,10 +31,10 @@ def decision_of(
 ) -> Decision:
     """The record of a job that has been placed or refused."""
     refused = job.short is not None
-    counts = job.counts if refused else (job.survey.counts if job.survey else ())
+    counts = job.counts if refused else (job.survey.filter_counts if job.survey else ())
     hosts = len(table)
-    candidates = _candidates(job, table)
-    choices = tuple(_choices(job, table))
+    candidates = _recorded_candidates(job, table)
+    choices = tuple(_recorded_choices(job, table))
     remedies = job.remedies
     return Decision(
         id=decision_id,
@@ -43,62 +43,66 @@ def decision_of(
         at=moment.wall,
         driver=driver.name,
         hosts=hosts,
-        filters=tuple(map(_recorded, counts)),
+        filters=tuple(map(_recorded_count, counts)),
         candidates=candidates,
         choices=choices,
-        cells=_ages(moment.ages, {*(one.cell for one in candidates), *(one.cell for one in choices)}),
+        cells=_recorded_ages(moment.ages, {*(one.cell for one in candidates), *(one.cell for one in choices)}),
         seed=request.seed,
-        message=_message(driver.refusal(counts, hosts, job.short or 0, len(job.standing.needed)), remedies) if refused else "",
+        message=_refusal_message(driver.refusal_message(counts, hosts, job.short or 0, len(job.standing.needed)), remedies)
+        if refused
+        else "",
         elapsed_ms=round((time.perf_counter() - job.started) * 1e6) / 1e3,
         conflicts=job.conflicts,
         taken=tuple(job.taken)[:LOST_HOSTS_SHOWN],
         relaxations=remedies.relaxations,
-        waits=job.waits,
+        waits=job.waiting_reason,
         pairs=remedies.pairs,
         largest_flavor=remedies.largest_flavor,
         unread_hints=driver.unread_hints(job.spec),
-        basis=_basis(job, request, table, driver, moment),
+        basis=_decision_basis(job, request, table, driver, moment),
     )
 
 
-def _recorded(count: FilterCount) -> RecordedCount:
+def _recorded_count(count: FilterCount) -> RecordedCount:
     if count.after == count.before and not count.partial:
         return RecordedCount(name=count.name, before=count.before, after=count.after)
     reason = count.reason if count.after < count.before else ""
     return RecordedCount(name=count.name, before=count.before, after=count.after, reason=reason, partial=count.partial)
 
 
-def _message(refusal: str, remedies: Remedies) -> str:
+def _refusal_message(refusal: str, remedies: Remedies) -> str:
     """The refusal, and where no single change is enough what is. Without amounts, which would show how full hosts are."""
     if remedies.largest_flavor:
         refusal += f" The largest flavor that fits is {remedies.largest_flavor}."
-    told = next((pair for pair in remedies.pairs if pair.is_for_tenants), None)
-    return refusal if told is None else f"{refusal} It would have fitted {told.plain_words}."
+    tenant_pair = next((pair for pair in remedies.pairs if pair.is_for_tenants), None)
+    return refusal if tenant_pair is None else f"{refusal} It would have fitted {tenant_pair.plain_words}."
 
 
-def _candidates(job: Job, table: HostTable) -> tuple[Candidate, ...]:
+def _recorded_candidates(job: Job, table: HostTable) -> tuple[Candidate, ...]:
     """The best hosts for the first instance, best first, and the host it got if that is not among them."""
-    first, kept = job.first_kept, job.kept
-    if first is None or kept is None:
+    first, inputs = job.first_kept, job.inputs
+    if first is None or inputs is None:
         return ()
-    found = first.candidates(table, range(first.shown))
+    candidates = first.candidate_records(table, range(first.shown_count))
     winner = next(iter(job.rows.values()), None)
-    if winner is not None and winner not in first.rows[: first.shown]:
-        theirs = kept if winner in kept.rows else first
-        found += theirs.candidates(table, [position for position, row in enumerate(theirs.rows) if row == winner])
-    return tuple(found)
+    if winner is not None and winner not in first.rows[: first.shown_count]:
+        winning_inputs = inputs if winner in inputs.rows else first
+        candidates += winning_inputs.candidate_records(
+            table, [position for position, row in enumerate(winning_inputs.rows) if row == winner]
+        )
+    return tuple(candidates)
 
 
-def _basis(job: Job, request: Request, table: HostTable, driver: SchedulerDriver, moment: PlanContext) -> Basis | None:
-    kept = job.kept
-    if kept is None or not job.rows:
+def _decision_basis(job: Job, request: Request, table: HostTable, driver: SchedulerDriver, moment: PlanContext) -> Basis | None:
+    inputs = job.inputs
+    if inputs is None or not job.rows:
         return None
     return basis_of(
-        kept,
+        inputs,
         request,
         table,
         driver.kept_settings,
-        shown=kept.shown if kept is job.first_kept else 0,
+        shown=inputs.shown_count if inputs is job.first_kept else 0,
         shuffle=driver.shuffle,
         ledger=job.ledger,
         epochs=moment.epochs,
@@ -107,14 +111,14 @@ def _basis(job: Job, request: Request, table: HostTable, driver: SchedulerDriver
     )
 
 
-def _ages(ages: Mapping[str, float | None], named: Container[str | None]) -> dict[str, float | None]:
+def _recorded_ages(ages: Mapping[str, float | None], named: Container[str | None]) -> dict[str, float | None]:
     """The ages of all cells if there are few; otherwise of those that the record names, and of late ones."""
     if len(ages) <= CELLS_SHOWN:
         return dict(ages)
     return {cell: age for cell, age in ages.items() if cell in named or age is None or age > LATE_S}
 
 
-def _choices(job: Job, table: HostTable) -> Iterator[DecidedInstance]:
+def _recorded_choices(job: Job, table: HostTable) -> Iterator[DecidedInstance]:
     for uuid in job.uuids:
         row = job.rows.get(uuid)
         if uuid in job.standing.needed and row is None:
@@ -128,12 +132,12 @@ def _choices(job: Job, table: HostTable) -> Iterator[DecidedInstance]:
                 alternates=tuple(table.hosts[other] for other in job.alternates.get(uuid, ())),
             )
         elif uuid in job.standing.kept:
-            kept, *others = job.standing.kept[uuid]
+            kept_selection, *others = job.standing.kept[uuid]
             yield DecidedInstance(
                 instance_uuid=uuid,
-                host=kept.host,
-                node=kept.node,
-                cell=_cell_name(table, kept.cell_uuid),
+                host=kept_selection.host,
+                node=kept_selection.node,
+                cell=_cell_name(table, kept_selection.cell_uuid),
                 alternates=tuple(other.host for other in others),
             )
 

@@ -11,8 +11,8 @@ import numpy as np
 from objects.flavor import Flavor
 from objects.move import MoveKind
 from scheduler.engine.driver import SchedulerDriver
-from scheduler.explain.counterfactual import ChangeSearch, asking
-from scheduler.explain.refusal_matrix import passing, unswayed
+from scheduler.explain.counterfactual import ChangeSearch, request_with_spec
+from scheduler.explain.refusal_matrix import passing_mask, rows_within_reach
 from scheduler.filters.capacity import CoreFilter, DiskFilter, RamFilter
 from scheduler.framework.batch_request import Request
 from scheduler.framework.hosts import Hosts
@@ -48,8 +48,8 @@ def largest_flavor(table: HostTable, driver: SchedulerDriver, single: ChangeSear
     tried = 0
     rooms = _Rooms(table, driver, single.request)
     for flavor in flavors:
-        if rooms.may_hold(flavor, single.wanted):
-            if single.fits(asking(single.request, msgspec.structs.replace(single.request.spec, flavor=flavor))):
+        if rooms.may_hold(flavor, single.needed_count):
+            if single.fits_all(request_with_spec(single.request, msgspec.structs.replace(single.request.spec, flavor=flavor))):
                 return flavor
             tried += 1
             if tried == FLAVORS_TRIED:
@@ -62,32 +62,34 @@ class _Rooms:
 
     def __init__(self, table: HostTable, driver: SchedulerDriver, request: Request) -> None:
         self._table, self._driver, self._request = table, driver, request
-        self._rows, _ = unswayed(table, driver, request, _FLAVOR_FIELDS)
-        chain = driver.chain(request).at_once
-        self._limited = [what for what, filter_ in _LIMITING.items() if any(isinstance(one, filter_) for one in chain)]
+        self._rows, _ = rows_within_reach(table, driver, request, _FLAVOR_FIELDS)
+        chain = driver.chain_for(request).at_once
+        self._limited = [resource for resource, filter_ in _LIMITING.items() if any(isinstance(one, filter_) for one in chain)]
         self._by_name = any("flavor_name" in (one.reads or ()) for one in chain)
         self._rooms: dict[object, _FreeAmounts] = {}
 
-    def may_hold(self, flavor: Flavor, wanted: int) -> bool:
+    def may_hold(self, flavor: Flavor, count: int) -> bool:
         """Whether the hosts that pass have the amounts free. Other limits per host are not looked at."""
         key = tuple(sorted(flavor.extra_specs.items())), flavor.name if self._by_name else ""
         room = self._rooms.get(key)
         if room is None:
-            room = self._rooms[key] = self._room(flavor)
-        takes = flavor.takes
-        amounts = {what: getattr(takes, what) for what in self._limited}
-        if any(amount > room.most[what] for what, amount in amounts.items()):
+            room = self._rooms[key] = self._free_amounts(flavor)
+        takes = flavor.taken_amounts
+        amounts = {resource: getattr(takes, resource) for resource in self._limited}
+        if any(amount > room.most[resource] for resource, amount in amounts.items()):
             return False
-        held = np.full(next(iter(room.free.values())).size if room.free else 1, float(wanted))
-        for what, amount in amounts.items():
+        held = np.full(next(iter(room.free.values())).size if room.free else 1, float(count))
+        for resource, amount in amounts.items():
             if amount:
-                np.minimum(held, room.free[what] / amount, out=held)
-        return int(np.floor(held, out=held).sum()) >= wanted
+                np.minimum(held, room.free[resource] / amount, out=held)
+        return int(np.floor(held, out=held).sum()) >= count
 
-    def _room(self, flavor: Flavor) -> _FreeAmounts:
-        request = asking(self._request, msgspec.structs.replace(self._request.spec, flavor=flavor))
+    def _free_amounts(self, flavor: Flavor) -> _FreeAmounts:
+        request = request_with_spec(self._request, msgspec.structs.replace(self._request.spec, flavor=flavor))
         request.vcpus = request.memory_mb = request.disk_gb = 0
-        left = passing(self._driver, self._driver.chain(request).at_once, Hosts(self._table, request, self._rows), request)
-        hosts = Hosts(self._table, request, self._rows[left])
-        free = {what: np.maximum(hosts.room(what), 0.0) for what in self._limited}
-        return _FreeAmounts(free, {what: float(each.max(initial=-1.0)) for what, each in free.items()})
+        remaining = passing_mask(
+            self._driver, self._driver.chain_for(request).at_once, Hosts(self._table, request, self._rows), request
+        )
+        hosts = Hosts(self._table, request, self._rows[remaining])
+        free = {resource: np.maximum(hosts.free_room(resource), 0.0) for resource in self._limited}
+        return _FreeAmounts(free, {resource: float(amounts.max(initial=-1.0)) for resource, amounts in free.items()})

@@ -34,7 +34,7 @@ class Adapter(HostByHostFilter):
         self.reason = getattr(adapted, "reason", Adapter.reason)  # type: ignore[misc]  # each adapted filter has its own
 
     def passes(self, hosts: Hosts, request: Request) -> Mask:
-        answers = (bool(self._adapted.host_passes(hosts.state(i), request.spec)) for i in range(len(hosts)))
+        answers = (bool(self._adapted.host_passes(hosts.state_at(i), request.spec)) for i in range(len(hosts)))
         try:
             return np.fromiter(answers, dtype=np.bool_, count=len(hosts))
         except Exception as error:  # the message names the filter to fix, in logs and in the server's fault

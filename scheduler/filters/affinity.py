@@ -28,13 +28,13 @@ class ServerGroupAffinityFilter(Filter):
     per_host = True
 
     def passes(self, hosts: Hosts, request: Request) -> Mask | None:
-        if request.policy is not GroupPolicy.AFFINITY or request.founding:
+        if request.group_policy is not GroupPolicy.AFFINITY or request.founds_group:
             return None
-        return np.zeros(len(hosts), dtype=np.bool_) if self._closed(request) else hosts.members > 0
+        return np.zeros(len(hosts), dtype=np.bool_) if self._is_closed(request) else hosts.member_counts > 0
 
     @staticmethod
-    def _closed(request: Request) -> bool:
-        return request.split and not request.yielding
+    def _is_closed(request: Request) -> bool:
+        return request.is_split and not request.yielding
 
 
 class ServerGroupAntiAffinityFilter(Filter):
@@ -50,9 +50,9 @@ class ServerGroupAntiAffinityFilter(Filter):
     per_host = True
 
     def passes(self, hosts: Hosts, request: Request) -> Mask | None:
-        if request.group is None or request.policy is not GroupPolicy.ANTI_AFFINITY:
+        if request.server_group is None or request.group_policy is not GroupPolicy.ANTI_AFFINITY:
             return None
-        return hosts.members < request.group.max_server_per_host
+        return hosts.member_counts < request.server_group.max_server_per_host
 
 
 class ServerGroupRackFilter(Filter):
@@ -74,15 +74,15 @@ class ServerGroupRackFilter(Filter):
     def passes(self, hosts: Hosts, request: Request) -> Mask | None:
         if not request.spec.keeps_to_racks:
             return None
-        table, group = hosts.table, request.group
+        table, group = hosts.table, request.server_group
         if group is None or group.max_server_per_rack is None or not hosts.with_more:
             return hosts.in_racks_but(_closed_racks(table, request))
         members: Ints = hosts.by_rack(_members_by_rack(table, request)) + hosts.more
         return hosts.in_racks_but(_racks_of_other_domains(table, request)) & (members < group.max_server_per_rack)
 
-    def refusal(self, hosts: Hosts, request: Request) -> str:
+    def explain_refusal(self, hosts: Hosts, request: Request) -> str:
         """Tell missing racks from full ones."""
-        if not (hosts.rack >= 0).any():
+        if not (hosts.rack_numbers >= 0).any():
             return "in no rack: no aggregate of a host has the key rack"
         return self.reason
 
@@ -90,7 +90,7 @@ class ServerGroupRackFilter(Filter):
 def _closed_racks(table: HostTable, request: Request) -> set[int]:
     """The racks, by number, where other fault domains of the group have members, or as many members are as the group allows."""
     closed = _racks_of_other_domains(table, request)
-    if request.group is not None and (limit := request.group.max_server_per_rack) is not None:
+    if request.server_group is not None and (limit := request.server_group.max_server_per_rack) is not None:
         closed.update(rack for rack, count in _members_by_rack(table, request).items() if count >= limit)
     return closed
 
@@ -105,7 +105,7 @@ def _racks_of_other_domains(table: HostTable, request: Request) -> set[int]:
 
 def _members_by_rack(table: HostTable, request: Request) -> Counter[int]:
     """How many members of the group are in each rack, by number."""
-    counts = request.members.counts(with_held=not request.yielding)
+    counts = request.members.counts_by_host(with_held=not request.yielding)
     by_rack = Counter[int]()
     for rack, host in table.racks_named(counts):
         by_rack[rack] += counts[host]
@@ -124,11 +124,11 @@ class SameHostFilter(Filter):
     applies_when = ("scheduler_hints",)
 
     def passes(self, hosts: Hosts, request: Request) -> Mask | None:
-        named = hints.servers(request.spec.scheduler_hints, hints.SAME_HOST)
+        named = hints.server_uuids(request.spec.scheduler_hints, hints.SAME_HOST)
         if not named:
             return None
         places = tuple(request.places[uuid] for uuid in named if uuid in request.places)
-        return hosts.named(places) if places else np.zeros(len(hosts), dtype=np.bool_)
+        return hosts.bear_name(places) if places else np.zeros(len(hosts), dtype=np.bool_)
 
 
 class DifferentHostFilter(Filter):
@@ -143,9 +143,9 @@ class DifferentHostFilter(Filter):
     applies_when = ("scheduler_hints",)
 
     def passes(self, hosts: Hosts, request: Request) -> Mask | None:
-        named = hints.servers(request.spec.scheduler_hints, hints.DIFFERENT_HOST)
+        named = hints.server_uuids(request.spec.scheduler_hints, hints.DIFFERENT_HOST)
         places = tuple(request.places[uuid] for uuid in named if uuid in request.places)
-        return ~hosts.named(places) if places else None
+        return ~hosts.bear_name(places) if places else None
 
 
 class SimpleCIDRAffinityFilter(Filter):
@@ -164,7 +164,7 @@ class SimpleCIDRAffinityFilter(Filter):
         if hints.NEAR not in request.spec.scheduler_hints:
             return None
         try:
-            network = hints.near(request.spec.scheduler_hints)
+            network = hints.near_network(request.spec.scheduler_hints)
         except errors.Invalid:  # the API refuses these
             return np.zeros(len(hosts), dtype=np.bool_)
-        return None if network is None else hosts.within(network)
+        return None if network is None else hosts.in_network(network)

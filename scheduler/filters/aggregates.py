@@ -6,8 +6,8 @@ from functools import partial
 
 import numpy as np
 
-from scheduler.filters.image_properties import canonical, current
-from scheduler.filters.operators import matches
+from scheduler.filters.image_properties import canonical_value, current_properties
+from scheduler.filters.operators import matches_spec
 from scheduler.framework.batch_request import Request
 from scheduler.framework.columns import Aggregates, Mask
 from scheduler.framework.filter import Filter
@@ -28,15 +28,17 @@ class AggregateMultiTenancyIsolation(Filter):
     reads = ("project_id",)
 
     def passes(self, hosts: Hosts, request: Request) -> Mask | None:
-        keys = hosts.table.aggregates.starting(TENANT_PREFIX)
+        keys = hosts.table.current_aggregates.keys_starting(TENANT_PREFIX)
         if not keys:
             return None
         project = request.spec.project_id
 
-        def admitted(some: Aggregates) -> Mask:
-            return ~some.any(some.having(keys)) | some.any(some.having(keys, lambda _, value: project in value.words))
+        def aggregates_admit(aggregates: Aggregates) -> Mask:
+            return ~aggregates.any_in_combination(aggregates.aggregates_having(keys)) | aggregates.any_in_combination(
+                aggregates.aggregates_having(keys, lambda _, value: project in value.words)
+            )
 
-        return hosts.aggregated((self.name, project), admitted)
+        return hosts.in_passing_aggregates((self.name, project), aggregates_admit)
 
 
 class RequireTenantAggregate(Filter):
@@ -52,16 +54,20 @@ class RequireTenantAggregate(Filter):
 
     def passes(self, hosts: Hosts, request: Request) -> Mask | None:
         project = request.spec.project_id
-        some = hosts.table.aggregates
-        own = some.answer((self.name, project), partial(_listing, some, project))
-        if own.any():
-            return hosts.aggregated((self.name, project, "hosts"), lambda some: some.any(own))
+        aggregates = hosts.table.current_aggregates
+        own_aggregates = aggregates.cached_mask((self.name, project), partial(_aggregates_listing, aggregates, project))
+        if own_aggregates.any():
+            return hosts.in_passing_aggregates(
+                (self.name, project, "hosts"), lambda aggregates: aggregates.any_in_combination(own_aggregates)
+            )
         return np.zeros(len(hosts), dtype=np.bool_) if self.settings.aggregate_required_for_tenants else None
 
 
-def _listing(some: Aggregates, project: str) -> Mask:
+def _aggregates_listing(aggregates: Aggregates, project: str) -> Mask:
     """The aggregates, also those without hosts, that list the project."""
-    return some.having(some.starting(TENANT_PREFIX, with_hosts=False), lambda _, value: project in value.words)
+    return aggregates.aggregates_having(
+        aggregates.keys_starting(TENANT_PREFIX, with_hosts=False), lambda _, value: project in value.words
+    )
 
 
 FLAVOR_KEY = "instance_type"
@@ -78,10 +84,10 @@ class AggregateTypeAffinityFilter(Filter):
     reads = ("flavor_name",)
 
     def passes(self, hosts: Hosts, request: Request) -> Mask | None:
-        if FLAVOR_KEY not in hosts.table.aggregates.keys:
+        if FLAVOR_KEY not in hosts.table.current_aggregates.keys:
             return None
         name = request.spec.flavor.name
-        return hosts.aggregated((self.name, name), partial(_without_or_with_word, FLAVOR_KEY, name))
+        return hosts.in_passing_aggregates((self.name, name), partial(_without_or_with_word, FLAVOR_KEY, name))
 
 
 TRAIT_SCOPE = "trait:"
@@ -100,17 +106,19 @@ class IsolateAggregates(Filter):
     reads = ("extra_specs", "image")
 
     def passes(self, hosts: Hosts, request: Request) -> Mask | None:
-        keys = hosts.table.aggregates.starting(TRAIT_SCOPE)
+        keys = hosts.table.current_aggregates.keys_starting(TRAIT_SCOPE)
         if not keys:
             return None
         spec = request.spec
-        given = [*spec.flavor.extra_specs.items(), *(spec.image.properties.items() if spec.image else ())]
-        required = frozenset(key for key, value in given if value == REQUIRED)
+        properties = [*spec.flavor.extra_specs.items(), *(spec.image.properties.items() if spec.image else ())]
+        required = frozenset(key for key, value in properties if value == REQUIRED)
 
-        def admitted(some: Aggregates) -> Mask:
-            return ~some.any(some.having(keys, lambda key, value: value.text == REQUIRED and key not in required))
+        def aggregates_admit(aggregates: Aggregates) -> Mask:
+            return ~aggregates.any_in_combination(
+                aggregates.aggregates_having(keys, lambda key, value: value.text == REQUIRED and key not in required)
+            )
 
-        return hosts.aggregated((self.name, required), admitted)
+        return hosts.in_passing_aggregates((self.name, required), aggregates_admit)
 
 
 EXTRA_SPECS_SCOPE = "aggregate_instance_extra_specs"
@@ -129,23 +137,25 @@ class AggregateInstanceExtraSpecsFilter(Filter):
     reads = ("extra_specs",)
 
     def passes(self, hosts: Hosts, request: Request) -> Mask | None:
-        wanted: list[tuple[str, str]] = []  # a key may occur twice, with and without the scope
+        requirements: list[tuple[str, str]] = []  # a key may occur twice, with and without the scope
         for key, value in request.spec.flavor.extra_specs.items():
             scope, _, rest = key.partition(":")
             if not rest or scope == EXTRA_SPECS_SCOPE:
-                wanted.append((rest or scope, value))
-        if not wanted:
+                requirements.append((rest or scope, value))
+        if not requirements:
             return None
 
         passed: Mask | None = None
-        for key, value in wanted:
-            found = hosts.aggregated((self.name, key, value), partial(_with_value, key, value))
-            passed = found if passed is None else passed & found
+        for key, value in requirements:
+            matching = hosts.in_passing_aggregates((self.name, key, value), partial(_with_value, key, value))
+            passed = matching if passed is None else passed & matching
         return passed
 
 
-def _with_value(key: str, wanted: str, some: Aggregates) -> Mask:
-    return some.any(some.having([key], lambda _, value: any(matches(have, wanted) for have in value.words)))
+def _with_value(key: str, expected: str, aggregates: Aggregates) -> Mask:
+    return aggregates.any_in_combination(
+        aggregates.aggregates_having([key], lambda _, value: any(matches_spec(have, expected) for have in value.words))
+    )
 
 
 class AggregateImagePropertiesIsolation(Filter):
@@ -161,25 +171,29 @@ class AggregateImagePropertiesIsolation(Filter):
     reads = ("image",)
 
     def passes(self, hosts: Hosts, request: Request) -> Mask | None:
-        properties = current(request.spec.image.properties) if request.spec.image else {}
+        properties = current_properties(request.spec.image.properties) if request.spec.image else {}
         namespace = self.settings.aggregate_image_properties_isolation_namespace
         prefix = f"{namespace}." if namespace else ""
-        keys = hosts.table.aggregates.keys
+        keys = hosts.table.current_aggregates.keys
         bearing = [key for key, value in properties.items() if value and key.startswith(prefix) and key in keys]
         if not bearing:
             return None
         passed: Mask | None = None
         for key in bearing:
-            wanted = canonical(key, properties[key])
-            found = hosts.aggregated((self.name, key, wanted), partial(_without_or_with_property, key, wanted))
-            passed = found if passed is None else passed & found
+            expected = canonical_value(key, properties[key])
+            matching = hosts.in_passing_aggregates((self.name, key, expected), partial(_without_or_with_property, key, expected))
+            passed = matching if passed is None else passed & matching
         return passed
 
 
-def _without_or_with_word(key: str, word: str, some: Aggregates) -> Mask:
-    return ~some.any(some.having([key])) | some.any(some.having([key], lambda _, value: word in value.words))
+def _without_or_with_word(key: str, word: str, aggregates: Aggregates) -> Mask:
+    return ~aggregates.any_in_combination(aggregates.aggregates_having([key])) | aggregates.any_in_combination(
+        aggregates.aggregates_having([key], lambda _, value: word in value.words)
+    )
 
 
-def _without_or_with_property(key: str, wanted: str, some: Aggregates) -> Mask:
-    having = some.having([key], lambda _, value: any(canonical(key, word) == wanted for word in value.words))
-    return ~some.any(some.having([key])) | some.any(having)
+def _without_or_with_property(key: str, expected: str, aggregates: Aggregates) -> Mask:
+    having = aggregates.aggregates_having(
+        [key], lambda _, value: any(canonical_value(key, word) == expected for word in value.words)
+    )
+    return ~aggregates.any_in_combination(aggregates.aggregates_having([key])) | aggregates.any_in_combination(having)

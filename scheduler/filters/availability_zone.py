@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from scheduler.framework.batch_request import Request
-from scheduler.framework.columns import Mask, equal
+from scheduler.framework.columns import Mask, are_equal
 from scheduler.framework.filter import Filter
 from scheduler.framework.hosts import Hosts
 
@@ -15,4 +15,4 @@ class AvailabilityZoneFilter(Filter):
     reads = ("zone",)
 
     def passes(self, hosts: Hosts, request: Request) -> Mask | None:
-        return equal(hosts.zone, request.zone) if request.zone is not None else None
+        return are_equal(hosts.zone_numbers, request.zone) if request.zone is not None else None

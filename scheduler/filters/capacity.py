@@ -20,7 +20,7 @@ class RamFilter(Filter):
     reads = ("amounts",)
 
     def passes(self, hosts: Hosts, request: Request) -> Mask | None:
-        return at_least(hosts.room("memory_mb"), request.memory_mb) if request.memory_mb else None
+        return at_least(hosts.free_room("memory_mb"), request.memory_mb) if request.memory_mb else None
 
 
 class CoreFilter(Filter):
@@ -34,7 +34,7 @@ class CoreFilter(Filter):
     reads = ("amounts",)
 
     def passes(self, hosts: Hosts, request: Request) -> Mask | None:
-        return at_least(hosts.room("vcpus"), request.vcpus) if request.vcpus else None
+        return at_least(hosts.free_room("vcpus"), request.vcpus) if request.vcpus else None
 
 
 class DiskFilter(Filter):
@@ -48,4 +48,4 @@ class DiskFilter(Filter):
     reads = ("amounts",)
 
     def passes(self, hosts: Hosts, request: Request) -> Mask | None:
-        return at_least(hosts.room("disk_gb"), request.disk_gb) if request.disk_gb else None
+        return at_least(hosts.free_room("disk_gb"), request.disk_gb) if request.disk_gb else None

@@ -21,17 +21,17 @@ class ComputeFilter(Filter):
     reads = ("cells", "force_hosts", "force_nodes", "move")
 
     def passes(self, hosts: Hosts, request: Request) -> Mask:
-        kept = request.only_cell if request.spec.move is not None else None
-        if kept is None and not (request.forced or request.any_cell or request.returning_cells or request.unheard_cells):
-            return hosts.up(request.alive_since)
-        mask = hosts.cell_open if not request.any_cell else hosts.cell >= 0
-        if kept is not None:
-            mask = mask | (hosts.cell == kept)
-        if not request.forced:
-            mask = mask & ~hosts.disabled
+        only_cell = request.only_cell if request.spec.move is not None else None
+        if only_cell is None and not (request.is_forced or request.any_cell or request.returning_cells or request.unheard_cells):
+            return hosts.are_up(request.alive_since)
+        mask = hosts.cell_open if not request.any_cell else hosts.cell_numbers >= 0
+        if only_cell is not None:
+            mask = mask | (hosts.cell_numbers == only_cell)
+        if not request.is_forced:
+            mask = mask & ~hosts.is_disabled
         up = hosts.heard_at >= request.alive_since
         if request.returning_cells:
-            up |= np.isin(hosts.cell, sorted(request.returning_cells))
+            up |= np.isin(hosts.cell_numbers, sorted(request.returning_cells))
         if request.unheard_cells:
-            up |= np.isin(hosts.cell, sorted(request.unheard_cells)) & (hosts.heard_at > -np.inf)
+            up |= np.isin(hosts.cell_numbers, sorted(request.unheard_cells)) & (hosts.heard_at > -np.inf)
         return mask & up

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
-from scheduler.filters.operators import matches
+from scheduler.filters.operators import matches_spec
 from scheduler.framework.batch_request import Request
 from scheduler.framework.columns import Mask
 from scheduler.framework.filter import Filter
@@ -30,28 +30,28 @@ class ComputeCapabilitiesFilter(Filter):
 
     def passes(self, hosts: Hosts, request: Request) -> Mask | None:
         mask: Mask | None = None
-        for key, wanted in request.spec.flavor.extra_specs.items():
+        for key, expected in request.spec.flavor.extra_specs.items():
             scope, *path = key.split(":")
             if path and scope != SCOPE:
                 continue
             if not path and scope not in hosts.table.facets:
                 continue  # no host of the fleet has it
             name, *inner = path or [scope]
-            met = hosts.judged(name, key, partial(_meets, path=inner, wanted=wanted, absent=not path))
+            met = hosts.attribute_passes(name, key, partial(_meets_spec, path=inner, expected=expected, absent=not path))
             mask = met if mask is None else mask & met
         return mask
 
 
-def _meets(value: Any, path: Sequence[str], wanted: str, *, absent: bool) -> bool:
+def _meets_spec(value: Any, path: Sequence[str], expected: str, *, absent: bool) -> bool:
     """Whether the attribute's value matches. ``absent``: the result for a host without the attribute."""
     if value is None:
         return absent
     for step in path:
-        value = _inside(value, step)
-    return value is not None and matches(str(value), wanted)
+        value = _value_inside(value, step)
+    return value is not None and matches_spec(str(value), expected)
 
 
-def _inside(value: Any, step: str) -> Any:
+def _value_inside(value: Any, step: str) -> Any:
     if isinstance(value, str):
         try:
             value = json.loads(value)

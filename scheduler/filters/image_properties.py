@@ -48,50 +48,54 @@ class ImagePropertiesFilter(Filter):
         properties = request.spec.image.properties if request.spec.image else {}
         if not properties and not self.settings.image_properties_default_architecture:
             return None
-        wanted = _wanted(properties, self.settings.image_properties_default_architecture)
-        if not any(wanted):
+        expected = _expected_properties(properties, self.settings.image_properties_default_architecture)
+        if not any(expected):
             return None
-        mask = hosts.judged("supported_instances", self.name, lambda supported: _runs(supported, wanted))
+        mask = hosts.attribute_passes("supported_instances", self.name, lambda supported: _runs_image(supported, expected))
         version = properties.get(VERSION)
         if version:
-            mask = mask & hosts.judged("hypervisor_version", self.name, lambda number: not number or _satisfies(number, version))
+            mask = mask & hosts.attribute_passes(
+                "hypervisor_version", self.name, lambda number: not number or _satisfies_version(number, version)
+            )
         return mask
 
 
-def current(properties: Mapping[str, str]) -> dict[str, str]:
+def current_properties(properties: Mapping[str, str]) -> dict[str, str]:
     """The properties of an image by their present names. A present name that the image has too replaces the former one."""
     renamed = {name: properties[old] for name, old in PROPERTIES if properties.get(old) and not properties.get(name)}
     return {name: value for name, value in properties.items() if name not in _FORMER} | renamed
 
 
-def _wanted(properties: Mapping[str, str], default: str | None) -> list[str | None]:
-    named = [current(properties).get(name) for name, _ in PROPERTIES]
+def _expected_properties(properties: Mapping[str, str], default: str | None) -> list[str | None]:
+    named = [current_properties(properties).get(name) for name, _ in PROPERTIES]
     named[0] = named[0] or default
-    return [None if each is None else _canonical(part, each) for part, each in enumerate(named)]
+    return [None if value is None else _canonical_name(part, value) for part, value in enumerate(named)]
 
 
-def canonical(name: str, value: str) -> str:
+def canonical_value(name: str, value: str) -> str:
     """The value of an image property in the one spelling of its aliases; booleans in small letters; other values as they are."""
     if name in _PARTS:
-        return _canonical(_PARTS[name], value)
+        return _canonical_name(_PARTS[name], value)
     return value.lower() if value.lower() in BOOLEANS else value
 
 
-def _canonical(part: int, name: str) -> str:
+def _canonical_name(part: int, name: str) -> str:
     return ALIASES[part].get(name.lower(), name.lower())
 
 
-def _runs(supported: Any, wanted: list[str | None]) -> bool:
+def _runs_image(supported: Any, expected: list[str | None]) -> bool:
     if not isinstance(supported, (list, tuple)):
         return False
     for entry in supported:
-        offered = [_canonical(part, str(each)) for part, each in enumerate(entry[:3])] if isinstance(entry, (list, tuple)) else []
-        if all(each is None or each in offered for each in wanted):
+        offered = (
+            [_canonical_name(part, str(value)) for part, value in enumerate(entry[:3])] if isinstance(entry, (list, tuple)) else []
+        )
+        if all(value is None or value in offered for value in expected):
             return True
     return False
 
 
-def _satisfies(number: int, conditions: str) -> bool:
+def _satisfies_version(number: int, conditions: str) -> bool:
     """``number``: the version with three digits per part, so 6001000 is 6.1.0. One that cannot be parsed is not satisfied."""
     version = (number // 1_000_000, number // 1_000 % 1_000, number % 1_000)
     for condition in conditions.split(","):

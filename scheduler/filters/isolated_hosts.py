@@ -23,5 +23,5 @@ class IsolatedHostsFilter(Filter):
         isolated = request.spec.image is not None and request.spec.image.id in s.isolated_images
         if not isolated and not s.restrict_isolated_hosts_to_isolated_images:
             return None
-        theirs = hosts.named(s.isolated_hosts)
-        return theirs if isolated else ~theirs
+        is_isolated_host = hosts.bear_name(s.isolated_hosts)
+        return is_isolated_host if isolated else ~is_isolated_host

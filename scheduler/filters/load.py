@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from scheduler.framework.batch_request import Request
-from scheduler.framework.columns import Mask, below
+from scheduler.framework.columns import Mask, are_below
 from scheduler.framework.filter import Filter
 from scheduler.framework.hosts import Hosts
 
@@ -20,8 +20,8 @@ class IoOpsFilter(Filter):
     reads = ()
 
     def passes(self, hosts: Hosts, request: Request) -> Mask:
-        limit = hosts.least("max_io_ops_per_host", self.settings.max_io_ops_per_host)
-        under = below(hosts.building, limit)
+        limit = hosts.least_of_aggregates("max_io_ops_per_host", self.settings.max_io_ops_per_host)
+        under = are_below(hosts.build_counts, limit)
         return under if isinstance(limit, (int, float)) else under & (limit > 0)
 
 
@@ -35,4 +35,6 @@ class NumInstancesFilter(Filter):
     reads = ()
 
     def passes(self, hosts: Hosts, request: Request) -> Mask:
-        return below(hosts.instances, hosts.least("max_instances_per_host", self.settings.max_instances_per_host))
+        return are_below(
+            hosts.instance_counts, hosts.least_of_aggregates("max_instances_per_host", self.settings.max_instances_per_host)
+        )

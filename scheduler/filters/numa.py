@@ -20,10 +20,10 @@ class NUMATopologyFilter(Filter):
     reads = ("amounts", "extra_specs", "image")
 
     def passes(self, hosts: Hosts, request: Request) -> Mask | None:
-        return hosts.take_on_nodes(request.part) if hosts.table.classes.numa else None
+        return hosts.take_on_nodes(request.node_part) if hosts.table.classes.numa else None
 
-    def refusal(self, hosts: Hosts, request: Request) -> str:
-        nodes = request.part.nodes
+    def explain_refusal(self, hosts: Hosts, request: Request) -> str:
+        nodes = request.node_part.nodes
         if not nodes:
             return "it cannot be divided into equal NUMA nodes"
         if nodes > len(hosts.table.classes.numa):

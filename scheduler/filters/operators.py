@@ -22,24 +22,24 @@ _TEXTS: dict[str, Callable[[str, str], bool]] = {
 }
 
 
-def matches(have: str, wanted: str) -> bool:
+def matches_spec(have: str, expected: str) -> bool:
     """Whether a host's value matches an extra spec. Without an operator the two must be equal.
 
     An operator without an operand does not match, nor does a numeric comparison with a value that is no number.
     """
-    operator, *operands = wanted.split() or [""]
+    operator, *operands = expected.split() or [""]
     if operator == "<or>":
         return have in operands[::2]
     if operator == "<all-in>":
         return bool(operands) and all(operand in have for operand in operands)
     if operator in _NUMBERS:
-        return bool(operands) and _compare(_NUMBERS[operator], have, operands[0])
+        return bool(operands) and _compare_numbers(_NUMBERS[operator], have, operands[0])
     if operator in _TEXTS:
         return bool(operands) and _TEXTS[operator](have, operands[0])
-    return have == wanted
+    return have == expected
 
 
-def _compare(holds: Callable[[float, float], bool], have: str, want: str) -> bool:
+def _compare_numbers(holds: Callable[[float, float], bool], have: str, want: str) -> bool:
     try:
         return holds(float(have), float(want))
     except ValueError:

@@ -25,17 +25,17 @@ class TraitsFilter(Filter):
         if not image and not request.spec.flavor.extra_specs:
             return None
         extra = request.spec.flavor.extra_specs
-        required = _named(extra, REQUIRED) | _named(image, REQUIRED)
-        forbidden = _named(extra, FORBIDDEN)
+        required = _traits_required_as(extra, REQUIRED) | _traits_required_as(image, REQUIRED)
+        forbidden = _traits_required_as(extra, FORBIDDEN)
         if not required and not forbidden:
             return None
 
-        def suits(traits: Any) -> bool:
+        def traits_suit(traits: Any) -> bool:
             have = {name for name in traits if isinstance(name, str)} if isinstance(traits, list) else set()
             return required <= have and not forbidden & have
 
-        return hosts.judged("traits", self.name, suits)
+        return hosts.attribute_passes("traits", self.name, traits_suit)
 
 
-def _named(specs: Specs, how: str) -> set[str]:
+def _traits_required_as(specs: Specs, how: str) -> set[str]:
     return {key.removeprefix(TRAIT) for key, value in specs.items() if key.startswith(TRAIT) and value == how}

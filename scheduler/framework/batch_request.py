@@ -11,7 +11,7 @@ from objects import numa
 from objects.group import GroupPolicy, ServerGroup
 from objects.spec import RequestSpec
 from scheduler.framework.members import NOBODY, Members
-from scheduler.table.arrays import Ints, mixed
+from scheduler.table.arrays import Ints, mix_bits
 from scheduler.table.named_rows import NamedRows
 from scheduler.table.numa import NodePart
 
@@ -83,22 +83,22 @@ class Request:
     _memory: dict[object, Any] = field(default_factory=dict)
 
     @property
-    def group(self) -> ServerGroup | None:
+    def server_group(self) -> ServerGroup | None:
         return self.spec.group
 
     @property
-    def policy(self) -> GroupPolicy | None:
+    def group_policy(self) -> GroupPolicy | None:
         return self.spec.group.policy if self.spec.group else None
 
     @property
     def has_soft_policy(self) -> bool:
         """Whether its group has a policy that only weighs."""
-        return self.policy is not None and not self.policy.strict
+        return self.group_policy is not None and not self.group_policy.is_strict
 
     @property
-    def founding(self) -> bool:
+    def founds_group(self) -> bool:
         """Whether it asks for the first members of an affinity group: all later members must join them."""
-        return self.policy is GroupPolicy.AFFINITY and not self.members.any_placed
+        return self.group_policy is GroupPolicy.AFFINITY and not self.members.any_placed
 
     @property
     def racks_limited(self) -> bool:
@@ -106,13 +106,17 @@ class Request:
         return self.spec.group is not None and self.spec.group.max_server_per_rack is not None
 
     @property
-    def split(self) -> bool:
+    def is_split(self) -> bool:
         """Whether members of its affinity group are on several hosts because some of them are moving."""
-        return self.policy is GroupPolicy.AFFINITY and self.members.moving > 0 and len(self.members.counts(with_held=False)) > 1
+        return (
+            self.group_policy is GroupPolicy.AFFINITY
+            and self.members.moving > 0
+            and len(self.members.counts_by_host(with_held=False)) > 1
+        )
 
     def rows_with_members(self, named: NamedRows, least: int = 1) -> Ints:
         """The rows, in order, of hosts with at least so many members of its group. Held slots count unless it is ``yielding``."""
-        return self.members.rows(named, least, with_held=not self.yielding)
+        return self.members.rows_with_members(named, least, with_held=not self.yielding)
 
     @property
     def wants_alternates(self) -> bool:
@@ -121,39 +125,39 @@ class Request:
         Members of an affinity group get none, because they must stay together. Members that keep to racks get none, because held
         racks are too few for the others.
         """
-        return self.spec.max_attempts > 1 and self.policy is not GroupPolicy.AFFINITY and not self.spec.keeps_to_racks
+        return self.spec.max_attempts > 1 and self.group_policy is not GroupPolicy.AFFINITY and not self.spec.keeps_to_racks
 
     @property
-    def part(self) -> NodePart:
+    def node_part(self) -> NodePart:
         """What each instance takes of each NUMA node that it is divided over."""
         specs, image = self.spec.flavor.extra_specs, self.spec.image
         if numa.FLAVOR_KEY not in specs and (image is None or numa.IMAGE_KEY not in image.properties):
             return NodePart(1, self.vcpus, self.memory_mb)
         key = "part", self.vcpus, self.memory_mb
-        found: NodePart | None = self._memory.get(key)
-        if found is None:
-            nodes = numa.asked(specs, image.properties if image is not None else {}, self.vcpus, self.memory_mb)
-            self._memory[key] = found = NodePart.of(nodes, self.vcpus, self.memory_mb)
-        return found
+        node_part: NodePart | None = self._memory.get(key)
+        if node_part is None:
+            nodes = numa.requested_nodes(specs, image.properties if image is not None else {}, self.vcpus, self.memory_mb)
+            self._memory[key] = node_part = NodePart.divide_over(nodes, self.vcpus, self.memory_mb)
+        return node_part
 
     @property
-    def forced(self) -> bool:
+    def is_forced(self) -> bool:
         """Whether an administrator named the hosts: then only filters with ``guards_host`` run."""
         return bool(self.spec.force_hosts or self.spec.force_nodes)
 
     @property
-    def shape(self) -> tuple[bool, ...]:
+    def optional_fields(self) -> tuple[bool, ...]:
         """Which of the CONDITIONS hold."""
-        return (*map(bool, _optional(self.spec)), self.founding)
+        return (*map(bool, _optional(self.spec)), self.founds_group)
 
-    def remembered(self, key: object, make: Callable[[], T]) -> T:
+    def remember_result(self, key: object, make: Callable[[], T]) -> T:
         """The result of ``make()``, cached by ``key``. It cannot become stale: a request is used only while the table is locked."""
         if key not in self._memory:
             self._memory[key] = make()
         answer: T = self._memory[key]
         return answer
 
-    def draw(self, among: int) -> int:
+    def draw_below(self, among: int) -> int:
         """The next random number below ``among``; the same sequence for the same seed."""
         self.draws += 1
-        return mixed(self.seed + self.draws) % among
+        return mix_bits(self.seed + self.draws) % among

@@ -63,7 +63,7 @@ class Filter(abc.ABC):
     def passes(self, hosts: Hosts, request: Request) -> Mask | None:
         """True for each of ``hosts`` that may take one more instance of ``request``; None: the request does not use this filter."""
 
-    def refusal(self, hosts: Hosts, request: Request) -> str:
+    def explain_refusal(self, hosts: Hosts, request: Request) -> str:
         """The reason for this request, if the filter has left none of ``hosts``."""
         del hosts, request  # for filters that can be more precise
         return self.reason

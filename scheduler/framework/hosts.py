@@ -12,12 +12,12 @@ import numpy.typing as npt
 from objects.base import Object
 from scheduler.framework.batch_request import Request
 from scheduler.framework.members import FEW_ROWS
-from scheduler.table.address import Network, is_mapped, span
+from scheduler.table.address import Network, is_mapped, network_span
 from scheduler.table.aggregation import RATIOS, Aggregates
 from scheduler.table.arrays import Counts, Floats, Ints, Mask
 from scheduler.table.columns import LEAST_CAPACITY
 from scheduler.table.host_table import HostTable
-from scheduler.table.numa import NodePart, even_room, most, takes
+from scheduler.table.numa import NodePart, even_room, most_servers, take_mask
 
 Kind = TypeVar("Kind", bound=np.generic)
 
@@ -68,16 +68,16 @@ class Hosts:
         self._index: Ints | slice = slice(table.size) if rows is None else rows
 
     @classmethod
-    def between(cls, table: HostTable, request: Request, start: int, end: int) -> Hosts:
+    def rows_between(cls, table: HostTable, request: Request, start: int, end: int) -> Hosts:
         """The rows from ``start`` to before ``end``, whose columns are not copied."""
-        made = cls(table, request, np.arange(start, end))
-        made._index = slice(start, end)
-        return made
+        hosts = cls(table, request, np.arange(start, end))
+        hosts._index = slice(start, end)
+        return hosts
 
     def __len__(self) -> int:
         return self.table.size if self.rows is None else self.rows.size
 
-    def _pick(self, column: npt.NDArray[Kind]) -> npt.NDArray[Kind]:
+    def _pick_rows(self, column: npt.NDArray[Kind]) -> npt.NDArray[Kind]:
         picked: npt.NDArray[Kind] = column[self._index]
         return picked
 
@@ -101,102 +101,102 @@ class Hosts:
         known = self.table.classes.get(name)
         if known is None:
             return np.zeros(len(self))
-        known.grow(self.table.size)
-        free = known.free(self._index)
+        known.grow_to(self.table.size)
+        free = known.free_amounts(self._index)
         return free if self._plain else free - self.more * self.request.resources.get(name, 0)
 
     def take_on_nodes(self, part: NodePart) -> Mask | None:
         """Which of them have NUMA nodes with room for a server of the request; None if no host's nodes are counted."""
-        found = self.table.node_rooms(self._index)
-        return None if found is None else takes(found, part, self.more)
+        rooms = self.table.node_rooms(self._index)
+        return None if rooms is None else take_mask(rooms, part, self.more)
 
     def most_on_nodes(self, part: NodePart) -> Floats | None:
         """At most how many servers of the request their NUMA nodes take, not rounded; None as above.
 
         Those of ``more`` are included.
         """
-        found = self.table.node_rooms(self._index)
-        return None if found is None else most(found, part)
+        rooms = self.table.node_rooms(self._index)
+        return None if rooms is None else most_servers(rooms, part)
 
-    def even_room(self, what: str) -> Floats | None:
+    def even_room(self, resource: str) -> Floats | None:
         """Free vcpus or memory_mb if every NUMA node of a host had as much as its fullest one: what servers of all nodes can use.
 
         inf where nodes are not counted; None if no host's are. Instances of ``more`` are taken off as they are off the host.
         """
-        found = self.table.node_rooms(self._index)
-        if found is None:
+        rooms = self.table.node_rooms(self._index)
+        if rooms is None:
             return None
-        even = even_room([getattr(each, what) for each in found.each()])
-        return even if self._plain else even - self.more * getattr(self.request, what)
+        even = even_room([getattr(node, resource) for node in rooms.rooms_by_node()])
+        return even if self._plain else even - self.more * getattr(self.request, resource)
 
-    def offered(self, name: str) -> Mask:
+    def offers_resource(self, name: str) -> Mask:
         """Which of them have any of a custom resource class, and may be chosen at all."""
         known = self.table.classes.get(name)
         if known is None:
             return np.zeros(len(self), dtype=np.bool_)
-        known.grow(self.table.size)
-        offered: Mask = self._pick(known.cap) > 0
-        return offered & self.eligible
+        known.grow_to(self.table.size)
+        offered: Mask = self._pick_rows(known.cap) > 0
+        return offered & self.is_eligible
 
     @property
-    def instances(self) -> Counts:
+    def instance_counts(self) -> Counts:
         count: Counts = self.table.instances[self._index]
         return count if self._plain else (count + self.more).astype(np.int32)
 
-    def capacity(self, what: str) -> Floats:
+    def capacity_of(self, resource: str) -> Floats:
         """``cap`` of vcpus, memory_mb or disk_gb, made smaller where an aggregate has a lower allocation ratio than the host."""
-        capacity: Floats = self._pick(getattr(self.table, f"cap_{what}"))
-        lowered = self.least(RATIOS[what], np.inf)
+        capacity: Floats = self._pick_rows(getattr(self.table, f"cap_{resource}"))
+        lowered = self.least_of_aggregates(RATIOS[resource], np.inf)
         if isinstance(lowered, float):
             return capacity
-        own = np.maximum(self._pick(getattr(self.table, f"ratio_{what}")), 1e-9)
-        smaller: Floats = capacity * np.minimum(np.maximum(lowered, 0.0) / own, 1.0)
+        own_ratio = np.maximum(self._pick_rows(getattr(self.table, f"ratio_{resource}")), 1e-9)
+        smaller: Floats = capacity * np.minimum(np.maximum(lowered, 0.0) / own_ratio, 1.0)
         return smaller
 
-    def inverse_capacity(self, what: str) -> Floats:
-        """1 / ``capacity`` of vcpus or memory_mb. Not to be written to."""
-        if self.table.aggregates.lowering:
-            return 1.0 / np.maximum(self.capacity(what), LEAST_CAPACITY)
-        return self._pick(self.table.inverse_capacity(what))
+    def inverse_capacity(self, resource: str) -> Floats:
+        """1 / ``capacity_of`` of vcpus or memory_mb. Not to be written to."""
+        if self.table.current_aggregates.lowering:
+            return 1.0 / np.maximum(self.capacity_of(resource), LEAST_CAPACITY)
+        return self._pick_rows(self.table.inverse_capacity(resource))
 
-    def room(self, what: str) -> Floats:
+    def free_room(self, resource: str) -> Floats:
         """Free vcpus, memory_mb or disk_gb, with the lower allocation ratios of aggregates applied."""
-        free: Floats = getattr(self.table, f"free_{what}")[self._index]
+        free: Floats = getattr(self.table, f"free_{resource}")[self._index]
         if not self._plain:
-            free = free - self.more * getattr(self.request, what)
-        if not self.table.aggregates.lowering:
+            free = free - self.more * getattr(self.request, resource)
+        if not self.table.current_aggregates.lowering:
             return free
-        beyond: Floats = self._pick(getattr(self.table, f"cap_{what}")) - self.capacity(what)
+        beyond: Floats = self._pick_rows(getattr(self.table, f"cap_{resource}")) - self.capacity_of(resource)
         return free - beyond
 
-    def cell_shares(self, what: str) -> Floats:
+    def cell_shares(self, resource: str) -> Floats:
         """The share of vcpus or memory_mb that is free in each cell, by its number; 0 where there is nothing."""
         table = self.table
-        there = np.flatnonzero(table.eligible[: table.size])
-        cells, count = table.cell[there], len(table.cells)
-        free = np.bincount(cells, np.maximum(getattr(table, f"free_{what}")[there], 0.0), count)
-        share: Floats = free / np.maximum(np.bincount(cells, getattr(table, f"cap_{what}")[there], count), 1e-9)
+        eligible_rows = np.flatnonzero(table.eligible[: table.size])
+        cells, count = table.cell[eligible_rows], len(table.cells)
+        free = np.bincount(cells, np.maximum(getattr(table, f"free_{resource}")[eligible_rows], 0.0), count)
+        share: Floats = free / np.maximum(np.bincount(cells, getattr(table, f"cap_{resource}")[eligible_rows], count), 1e-9)
         return share
 
     @property
     def cell_members(self) -> Ints:
         """How many servers of the batch and of its group are in the cell of each."""
-        before = self.request.remembered("members before the batch, by cell", self._cell_members_before)
+        before = self.request.remember_result("members before the batch, by cell", self._cell_members_before)
         placed = self.request.in_cells
         if len(self) == 1:
-            cell = int(self.cell[0])
+            cell = int(self.cell_numbers[0])
             return np.array([before[cell] + placed.get(cell, 0)], dtype=np.int64)
         counts = before.copy()
         for cell, count in placed.items():
             counts[cell] += count
-        found: Ints = counts[self.cell]
-        return found
+        member_counts: Ints = counts[self.cell_numbers]
+        return member_counts
 
     def _cell_members_before(self) -> Ints:
         counts = np.zeros(len(self.table.cells) + 1, dtype=np.int64)  # the last, -1: hosts that no cell reports
-        if self.request.group is None:
+        if self.request.server_group is None:
             return counts
-        for host, count in self.request.members.counts(with_held=False).items():
+        for host, count in self.request.members.counts_by_host(with_held=False).items():
             for cell in {int(self.table.cell[row]) for row in self.table.rows_of.get(host, ())}:
                 counts[cell] += count
         for cell, count in self.request.in_cells.items():
@@ -204,43 +204,47 @@ class Hosts:
         counts[-1] = 0
         return counts
 
-    def physical(self, what: str) -> Floats:
+    def physical_amount(self, resource: str) -> Floats:
         """What there is of vcpus, memory_mb or disk_gb without over-allocation, less what is reserved."""
-        own = self._pick(getattr(self.table, f"ratio_{what}"))
-        amount: Floats = self._pick(getattr(self.table, f"cap_{what}")) / np.maximum(own, 1e-9)
+        own_ratio = self._pick_rows(getattr(self.table, f"ratio_{resource}"))
+        amount: Floats = self._pick_rows(getattr(self.table, f"cap_{resource}")) / np.maximum(own_ratio, 1e-9)
         return amount
 
-    def least(self, key: str, default: float) -> Floats | float:
+    def least_of_aggregates(self, key: str, default: float) -> Floats | float:
         """The smallest number that the aggregates of each have for ``key``; ``default`` alone where no aggregate knows the key."""
-        aggregates = self.table.aggregates
-        return aggregates.least(key, default)[self._pick(self.table.aggregation)] if key in aggregates.keys else default
+        aggregates = self.table.current_aggregates
+        return (
+            aggregates.least_by_combination(key, default)[self._pick_rows(self.table.aggregation)]
+            if key in aggregates.keys
+            else default
+        )
 
-    def aggregated(self, key: Hashable, answer: Callable[[Aggregates], Mask]) -> Mask:
+    def in_passing_aggregates(self, key: Hashable, answer: Callable[[Aggregates], Mask]) -> Mask:
         """Which of them are in combinations of aggregates that pass; ``answer`` returns one element for each combination.
 
         Answers are cached by ``key`` until the aggregates change: it must name everything that they depend on.
         """
-        aggregates = self.table.aggregates
-        found: Mask = aggregates.answer(key, lambda: answer(aggregates))[self._pick(self.table.aggregation)]
-        return found
+        aggregates = self.table.current_aggregates
+        passed: Mask = aggregates.cached_mask(key, lambda: answer(aggregates))[self._pick_rows(self.table.aggregation)]
+        return passed
 
     @property
-    def guests(self) -> Counts:
-        return self._pick(self.table.guests)
+    def guest_counts(self) -> Counts:
+        return self._pick_rows(self.table.guests)
 
     @property
     def io_ops(self) -> Counts:
         """Builds under way: claims of which the agent does not run the guest yet."""
-        under_way: Counts = np.maximum(self.building, 0)
+        under_way: Counts = np.maximum(self.build_counts, 0)
         return under_way
 
     @property
-    def building(self) -> Counts:
+    def build_counts(self) -> Counts:
         """Claims less guests, which is negative where the agent runs guests that were not claimed."""
         count: Counts = self.table.building[self._index]
         return count if self._plain else (count + self.more).astype(np.int32)
 
-    def judged(self, attribute: str, key: object, test: Callable[[Any], bool]) -> Mask:
+    def attribute_passes(self, attribute: str, key: object, test: Callable[[Any], bool]) -> Mask:
         """Which of them have a value of ``attribute`` that passes ``test``; hosts without it are judged by None.
 
         Each distinct value is tested once per request; ``key`` tells the tests of a request apart.
@@ -248,60 +252,60 @@ class Hosts:
         facet = self.table.facets.get(attribute)
         if facet is None:
             return np.full(len(self), test(None), dtype=np.bool_)
-        answers = self.request.remembered(
+        answers = self.request.remember_result(
             (attribute, key), lambda: np.array([test(value) for value in facet.values], dtype=np.bool_)
         )
-        found: Mask = answers[self._pick(facet.codes(self.table.size))]
-        return found
+        passed: Mask = answers[self._pick_rows(facet.codes_of_rows(self.table.size))]
+        return passed
 
-    def numbers(self, attribute: str) -> Floats:
+    def attribute_numbers(self, attribute: str) -> Floats:
         """The attribute as a number; not-a-number for hosts that tell none."""
         facet = self.table.facets.get(attribute)
         if facet is None:
             return np.full(len(self), np.nan)
-        numbers = np.array([_number(value) for value in facet.values])
-        found: Floats = numbers[self._pick(facet.codes(self.table.size))]
-        return found
+        numbers = np.array([_number_or_nan(value) for value in facet.values])
+        values: Floats = numbers[self._pick_rows(facet.codes_of_rows(self.table.size))]
+        return values
 
-    def within(self, network: Network) -> Mask:
+    def in_network(self, network: Network) -> Mask:
         """Which of them have an address of the network."""
-        first, mask = span(network)
-        high, low = self._pick(self.table.address_high), self._pick(self.table.address_low)
-        found: Mask = ((high | low) != 0) & (is_mapped(high, low) == (network.version == 4))
+        first, mask = network_span(network)
+        high, low = self._pick_rows(self.table.address_high), self._pick_rows(self.table.address_low)
+        is_inside: Mask = ((high | low) != 0) & (is_mapped(high, low) == (network.version == 4))
         for column, shift in ((high, 64), (low, 0)):
-            found &= (column & np.uint64((mask >> shift) & _HALF)) == np.uint64((first >> shift) & _HALF)
-        return found
+            is_inside &= (column & np.uint64((mask >> shift) & _HALF)) == np.uint64((first >> shift) & _HALF)
+        return is_inside
 
     @property
-    def eligible(self) -> Mask:
-        return self._pick(self.table.eligible)
+    def is_eligible(self) -> Mask:
+        return self._pick_rows(self.table.eligible)
 
     @property
-    def disabled(self) -> Mask:
-        return self._pick(self.table.disabled)
+    def is_disabled(self) -> Mask:
+        return self._pick_rows(self.table.disabled)
 
-    def up(self, since: float) -> Mask:
+    def are_up(self, since: float) -> Mask:
         """Which of them are enabled, in enabled cells, and were heard of since then."""
-        return self._pick(self.table.up(since))
+        return self._pick_rows(self.table.hosts_up(since))
 
     @property
     def cell_open(self) -> Mask:
-        return self._pick(self.table.cell_open)
+        return self._pick_rows(self.table.cell_open)
 
     @property
-    def cell(self) -> Ints:
-        return self._pick(self.table.cell)
+    def cell_numbers(self) -> Ints:
+        return self._pick_rows(self.table.cell)
 
     def of_cell(self, cell: int) -> Ints:
         """The positions of those that the cell of this number reports, in order."""
-        return self.table.of_cell(cell) if self.rows is None else np.flatnonzero(self.cell == cell)
+        return self.table.of_cell(cell) if self.rows is None else np.flatnonzero(self.cell_numbers == cell)
 
     @property
-    def zone(self) -> Ints:
-        return self._pick(self.table.zone)
+    def zone_numbers(self) -> Ints:
+        return self._pick_rows(self.table.zone)
 
     @property
-    def rack(self) -> Ints:
+    def rack_numbers(self) -> Ints:
         """The number of the rack of each; -1: it is in none, or in several."""
         return self.table.racks_of(self._index)
 
@@ -309,19 +313,19 @@ class Hosts:
         """Which of them are in a rack that is not one of these, by number."""
         if self.rows is None:
             passed = np.ones(self.table.size, dtype=np.bool_)
-            passed[self.table.by_rack.rows((-1, *closed))] = False
+            passed[self.table.by_rack.rows_of((-1, *closed))] = False
             return passed
-        is_open = np.ones(len(self.table.aggregates.racks.names) + 1, dtype=np.bool_)
+        is_open = np.ones(len(self.table.current_aggregates.rack_layout.names) + 1, dtype=np.bool_)
         is_open[[-1, *closed]] = False
-        found: Mask = is_open[self.rack]
-        return found
+        is_allowed: Mask = is_open[self.rack_numbers]
+        return is_allowed
 
     def by_rack(self, counts: Mapping[int, int]) -> Ints:
         """The count of the rack of each, by number; 0 for those that are in none."""
-        every = np.zeros(len(self.table.aggregates.racks.names) + 1, np.int64)
+        every = np.zeros(len(self.table.current_aggregates.rack_layout.names) + 1, np.int64)
         every[list(counts)] = list(counts.values())
-        found: Ints = every[self.rack]
-        return found
+        amounts: Ints = every[self.rack_numbers]
+        return amounts
 
     @property
     def with_more(self) -> bool:
@@ -330,18 +334,18 @@ class Hosts:
 
     @property
     def heard_at(self) -> Floats:
-        return self._pick(self.table.heard_at)
+        return self._pick_rows(self.table.heard_at)
 
     @property
     def failed_builds(self) -> Floats:
-        return self._pick(self.table.failed_builds)
+        return self._pick_rows(self.table.failed_builds)
 
     @property
     def hypervisor_version(self) -> Ints:
-        return self._pick(self.table.hypervisor_version)
+        return self._pick_rows(self.table.hypervisor_version)
 
     @property
-    def members(self) -> Ints:
+    def member_counts(self) -> Ints:
         """How many members of the request's group each host has; slots held for retries count unless they are yielding.
 
         Not to be written to.
@@ -350,10 +354,10 @@ class Hosts:
         table = self.table
         if self.rows is not None and (self.rows.size <= FEW_ROWS or self.rows.size * SPARSE_ROWS <= table.size):
             return members.of_rows(table.named_rows, self.rows, with_held=with_held) + self.more
-        column = self._pick(members.by_row(table.named_rows, table.size, with_held=with_held))
+        column = self._pick_rows(members.by_row(table.named_rows, table.size, with_held=with_held))
         return column if self._plain else column + self.more
 
-    def named(self, hosts: tuple[str, ...], nodes: tuple[str, ...] = ()) -> Mask:
+    def bear_name(self, hosts: tuple[str, ...], nodes: tuple[str, ...] = ()) -> Mask:
         """Which of them bear one of these host names (compared without case) and, if given, one of these node names (with case)."""
         column = np.zeros(self.table.size, dtype=np.bool_)
         if hosts:
@@ -362,12 +366,12 @@ class Hosts:
         else:
             column[:] = True
         if nodes:
-            wanted = frozenset(nodes)
+            node_names = frozenset(nodes)
             for row in np.flatnonzero(column).tolist():
-                column[row] = self.table.nodes[row] in wanted
-        return self._pick(column)
+                column[row] = self.table.nodes[row] in node_names
+        return self._pick_rows(column)
 
-    def state(self, position: int) -> HostState:
+    def state_at(self, position: int) -> HostState:
         """The host at ``position`` among these, as one record."""
         table = self.table
         row = position if self.rows is None else int(self.rows[position])
@@ -385,15 +389,15 @@ class Hosts:
             total_disk_gb=float(table.cap_disk_gb[row]),
             instances=int(table.instances[row]) + more,
             failed_builds=float(table.failed_builds[row]),
-            attributes=table.facets.of(row),
-            metadata=table.aggregates.metadata(int(table.aggregation[row])),
+            attributes=table.facets.attributes_at(row),
+            metadata=table.current_aggregates.metadata_of(int(table.aggregation[row])),
             free_resources={
                 name: free - more * self.request.resources.get(name, 0) for name, free in table.classes.free_on(row).items()
             },
         )
 
 
-def _number(value: object) -> float:
+def _number_or_nan(value: object) -> float:
     """Not-a-number for what is none, and for one that no float can hold."""
     if isinstance(value, (int, float)) and not isinstance(value, bool):
         with suppress(OverflowError):

@@ -15,9 +15,9 @@ from scheduler.table.host_table import HostTable
 class Weigher(abc.ABC):
     """One criterion for ranking hosts. The host with the highest sum of weights wins.
 
-    Raw weights are scaled so that the hosts that passed the filters span 0 to 1, then multiplied by ``multiplier``. A negative
-    multiplier reverses the ranking, 0 switches the weigher off. The engine skips a weigher with a non-finite weight for one of
-    these hosts. It may also ask for hosts that filters have refused, and ignores those weights: weigh each host by itself.
+    Raw weights are scaled so that the hosts that passed the filters span 0 to 1, then multiplied by ``weight_multiplier``. A
+    negative multiplier reverses the ranking, 0 switches the weigher off. The engine skips a weigher with a non-finite weight for
+    one of these hosts. It may also ask for hosts that filters have refused, and ignores those weights: weigh each host by itself.
 
     ``least``: the lower end of the range (Nova's ``minval``); lower weights are raised to it. None: the lowest weight.
     ``option``: if aggregates have this key, the smallest of their values is the multiplier of their hosts.
@@ -60,21 +60,21 @@ class Weigher(abc.ABC):
         self._multiplier = float(getattr(settings, self.option, 1.0))
 
     @property
-    def multiplier(self) -> float:
+    def weight_multiplier(self) -> float:
         """The setting that ``option`` names; 1.0 if there is none."""
         return self._multiplier
 
-    def multipliers(self, hosts: Hosts) -> Floats | float:
+    def host_multipliers(self, hosts: Hosts) -> Floats | float:
         """The multiplier, or an array with one per host if aggregates set their own."""
-        return hosts.least(self.option, self.multiplier) if self.option else self.multiplier
+        return hosts.least_of_aggregates(self.option, self.weight_multiplier) if self.option else self.weight_multiplier
 
     def fleet_terms(self, table: HostTable, request: Request) -> tuple[float, ...] | None:
         """What of the fleet as a whole its weights depend on, as numbers that seldom change; None: it weighs no hosts now."""
         return ()
 
-    def terms(self, table: HostTable, request: Request) -> tuple[float, ...] | None:
+    def cached_terms(self, table: HostTable, request: Request) -> tuple[float, ...] | None:
         """The same, once for each request: also after it has taken hosts. Records of decisions keep it."""
-        return request.remembered(("terms", self.name), lambda: self.fleet_terms(table, request))
+        return request.remember_result(("terms", self.name), lambda: self.fleet_terms(table, request))
 
     @abc.abstractmethod
     def weigh(self, hosts: Hosts, request: Request) -> Floats | None:

@@ -16,10 +16,10 @@ Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 def halves_of(text: object) -> tuple[int, int]:
     """The address as the two halves of an IPv6 number; 0 for what is none."""
-    return divmod(_number(text), 1 << 64)
+    return divmod(_address_number(text), 1 << 64)
 
 
-def _number(text: object) -> int:
+def _address_number(text: object) -> int:
     try:
         address = ipaddress.ip_address(text) if isinstance(text, str) else None
     except ValueError:
@@ -35,7 +35,7 @@ def is_mapped(high: Words, low: Words) -> Mask:
     return mapped
 
 
-def span(network: Network) -> tuple[int, int]:
+def network_span(network: Network) -> tuple[int, int]:
     """First address and mask of the network, as IPv6 numbers."""
     first = int(network.network_address) | (_MAPPED if network.version == 4 else 0)
     prefix = network.prefixlen + (96 if network.version == 4 else 0)

@@ -39,7 +39,7 @@ class Metadatum(NamedTuple):
     words: frozenset[str]
 
     @classmethod
-    def of(cls, text: str) -> Metadatum:
+    def parse_text(cls, text: str) -> Metadatum:
         return cls(text, frozenset(word.strip() for word in text.split(",")))
 
 
@@ -62,14 +62,14 @@ class _Combinations:
         self.members = members
 
     @classmethod
-    def none(cls) -> _Combinations:
+    def no_combinations(cls) -> _Combinations:
         return cls({(): 0}, np.zeros(1, np.int64), np.full(1, _NONE, np.int64))
 
-    def with_those(self, wanted: Iterable[tuple[int, ...]]) -> _Combinations:
-        """These, and the ones of ``wanted`` that are not among them."""
+    def with_those(self, combinations: Iterable[tuple[int, ...]]) -> _Combinations:
+        """These, and the ones of ``combinations`` that are not among them."""
         grown = _Combinations(self.numbers, self.starts, self.members)
         new: list[tuple[int, ...]] = []
-        for slots in wanted:
+        for slots in combinations:
             if slots not in grown.numbers:
                 grown.numbers[slots] = len(grown.numbers)
                 new.append((_NONE, *slots))
@@ -80,7 +80,7 @@ class _Combinations:
             grown.starts, grown.members = np.concatenate((self.starts, starts)), np.concatenate((self.members, members))
         return grown
 
-    def of(self, number: int) -> Ints:
+    def members_of(self, number: int) -> Ints:
         end = self.starts[number + 1] if number + 1 < self.starts.size else self.members.size
         return self.members[self.starts[number] + 1 : end]
 
@@ -99,13 +99,13 @@ class Aggregates:
         known = {one.id: one for one in aggregates}
         follows = before is not None and len(before._combinations.numbers) <= 2 * len(before._slots_of) + SPARE_COMBINATIONS
         if before is not None and follows:
-            self._follow(known, before)
+            self._follow_changes(known, before)
         else:
             self._start(known, before)
         self._by_key: defaultdict[str, list[tuple[int, Metadatum]]] = defaultdict(list)
         for number, one in known.items():
             for key, text in one.metadata.items():
-                self._by_key[key].append((self._slot_of[number], Metadatum.of(text)))
+                self._by_key[key].append((self._slot_of[number], Metadatum.parse_text(text)))
         self.keys = frozenset(key for one in known.values() if one.hosts for key in one.metadata)
         self.meaning: object = before.meaning if before is not None and follows and self._says_what(before) else object()
         self.lowering = not self.keys.isdisjoint(RATIOS.values())
@@ -121,11 +121,11 @@ class Aggregates:
         for slot, one in self._aggregates.items():
             for host in one.hosts:
                 slots[host].append(slot)
-        self._slots_of = {host: tuple(theirs) for host, theirs in slots.items()}
-        self._combinations = _Combinations.none().with_those(self._slots_of.values())
+        self._slots_of = {host: tuple(host_slots) for host, host_slots in slots.items()}
+        self._combinations = _Combinations.no_combinations().with_those(self._slots_of.values())
         self.moved = frozenset(self._slots_of.keys() | (before._slots_of.keys() if before else ()))
 
-    def _follow(self, known: Mapping[int, Aggregate], before: Aggregates) -> None:
+    def _follow_changes(self, known: Mapping[int, Aggregate], before: Aggregates) -> None:
         self._slot_of = {number: slot for number, slot in before._slot_of.items() if number in known}
         self._slot_count = before._slot_count
         for number in known.keys() - before._slot_of.keys():  # a slot is not used again: old combinations name it
@@ -138,12 +138,12 @@ class Aggregates:
             then, now = before._aggregates.get(slot), self._aggregates.get(slot)
             if then is not None and now is not None and then.hosts == now.hosts:
                 continue
-            left, joined = frozenset(then.hosts if then else ()), frozenset(now.hosts if now else ())
-            for host in left - joined:
-                slots[host] = tuple(each for each in slots[host] if each != slot)
-            for host in joined - left:
+            departed, joined = frozenset(then.hosts if then else ()), frozenset(now.hosts if now else ())
+            for host in departed - joined:
+                slots[host] = tuple(other for other in slots[host] if other != slot)
+            for host in joined - departed:
                 slots[host] = tuple(sorted((*slots.get(host, ()), slot)))
-            moved |= left ^ joined
+            moved |= departed ^ joined
         self.moved = frozenset(moved)
         self._slots_of = slots
         self._combinations = before._combinations.with_those(slots[host] for host in moved)
@@ -156,34 +156,34 @@ class Aggregates:
             and all(one.metadata == before._aggregates[slot].metadata for slot, one in self._aggregates.items())
         )
 
-    def of(self, hosts: Sequence[str]) -> Ints:
+    def combinations_of(self, hosts: Sequence[str]) -> Ints:
         """The numbers of the combinations that the hosts are in."""
         slots = map(self._slots_of.get, hosts, repeat(()))
         return np.fromiter(map(self._combinations.numbers.__getitem__, slots), np.int64, len(hosts))
 
-    def metadata(self, combination: int) -> dict[str, tuple[str, ...]]:
+    def metadata_of(self, combination: int) -> dict[str, tuple[str, ...]]:
         """The texts of the combination by key, one from each aggregate that has the key."""
         texts: defaultdict[str, set[str]] = defaultdict(set)
-        for slot in self._combinations.of(combination).tolist():
+        for slot in self._combinations.members_of(combination).tolist():
             for key, text in self._aggregates[slot].metadata.items():
                 texts[key].add(text)
-        return {key: tuple(sorted(some)) for key, some in texts.items()}
+        return {key: tuple(sorted(values)) for key, values in texts.items()}
 
-    def having(self, keys: Iterable[str], test: Callable[[str, Metadatum], bool] | None = None) -> Mask:
+    def aggregates_having(self, keys: Iterable[str], test: Callable[[str, Metadatum], bool] | None = None) -> Mask:
         """By slot: which aggregates have one of these keys with a value that passes ``test(key, value)``. Hosts do not matter."""
-        found = np.zeros(self._slot_count, np.bool_)
+        is_match = np.zeros(self._slot_count, np.bool_)
         for key in keys:
             for slot, value in self._by_key.get(key, ()):
                 if test is None or test(key, value):
-                    found[slot] = True
-        return found
+                    is_match[slot] = True
+        return is_match
 
-    def any(self, slots: Mask) -> Mask:
+    def any_in_combination(self, slots: Mask) -> Mask:
         """By combination: whether one of these aggregates is in it."""
-        found: Mask = np.logical_or.reduceat(slots[self._combinations.members], self._combinations.starts)
-        return found
+        has_any: Mask = np.logical_or.reduceat(slots[self._combinations.members], self._combinations.starts)
+        return has_any
 
-    def totals(self, per_combination: Ints) -> dict[str, int]:
+    def totals_by_name(self, per_combination: Ints) -> dict[str, int]:
         """For each aggregate that has hosts, by name, the sum over all combinations that it is in.
 
         ``per_combination``: a number for each combination; the last ones may be left out.
@@ -194,7 +194,7 @@ class Aggregates:
         sums = np.bincount(self._combinations.members, np.repeat(numbers, lengths), self._slot_count)
         return {one.name: int(sums[slot]) for slot, one in self._aggregates.items() if one.hosts}
 
-    def answer(self, key: Hashable, make: Callable[[], Mask]) -> Mask:
+    def cached_mask(self, key: Hashable, make: Callable[[], Mask]) -> Mask:
         """The result of ``make()``, by slot or by combination, cached by ``key``, which names everything that it depends on."""
         if key in self._answers:
             self._answers.move_to_end(key)
@@ -204,19 +204,19 @@ class Aggregates:
                 self._answers.popitem(last=False)
         return self._answers[key]
 
-    def least(self, key: str, default: float) -> Floats:
+    def least_by_combination(self, key: str, default: float) -> Floats:
         """For each combination the smallest of its values for ``key``, ``default`` where it has none that is a number."""
         if key not in self._least:
             numbers = np.full(self._slot_count, np.nan)
             for slot, value in self._by_key.get(key, ()):
-                numbers[slot] = _number(key, value.text)
+                numbers[slot] = _parse_number(key, value.text)
             self._least[key] = np.fmin.reduceat(numbers[self._combinations.members], self._combinations.starts)
         least = self._least[key]
-        found: Floats = np.where(np.isnan(least), default, least)
-        return found
+        numbers_or_default: Floats = np.where(np.isnan(least), default, least)
+        return numbers_or_default
 
     @property
-    def racks(self) -> Racks:
+    def rack_layout(self) -> Racks:
         """The racks that the aggregates make."""
         if self._racks is None:
             by_slot = self._by_key.get(RACK, [])
@@ -229,12 +229,12 @@ class Aggregates:
             self._racks = Racks(tuple(names), np.where(lowest == highest, lowest, -1).astype(np.int64))
         return self._racks
 
-    def starting(self, prefix: str, *, with_hosts: bool = True) -> list[str]:
+    def keys_starting(self, prefix: str, *, with_hosts: bool = True) -> list[str]:
         """The keys that begin with ``prefix``. ``with_hosts``: only those of aggregates that have hosts."""
         return [key for key in (self.keys if with_hosts else self._by_key) if key.startswith(prefix)]
 
 
-def _number(key: str, text: str) -> float:
+def _parse_number(key: str, text: str) -> float:
     """Not-a-number for a value that is none, which is logged."""
     try:
         number = float(text)

@@ -32,7 +32,7 @@ def word_of(text: str) -> int:
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big") >> 1
 
 
-def mixed(number: int) -> int:
+def mix_bits(number: int) -> int:
     """splitmix64 of ``number``: neighbours in, unrelated 64-bit words out."""
     word = (number * 0x9E3779B97F4A7C15) & _WORD
     word = ((word ^ (word >> 30)) * 0xBF58476D1CE4E5B9) & _WORD
@@ -41,20 +41,20 @@ def mixed(number: int) -> int:
 
 
 def all_mixed(numbers: Ints) -> Words:
-    """``mixed`` of each of these, which are not negative."""
+    """``mix_bits`` of each of these, which are not negative."""
     word = numbers.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
     word = (word ^ (word >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     word = (word ^ (word >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return word ^ (word >> np.uint64(31))
 
 
-def divided(amounts: Floats, by: int) -> Floats:
+def divide_by(amounts: Floats, by: int) -> Floats:
     """Each of them divided by this number, as a new array. By a power of two, the product with its inverse is the same number, and
     takes half the time."""
     quotients: Floats = amounts / by if by & (by - 1) else amounts * (1.0 / by)
     return quotients
 
 
-def column(records: Sequence[object], name: str, kind: Any = np.float64) -> npt.NDArray[Any]:
+def attribute_column(records: Sequence[object], name: str, kind: Any = np.float64) -> npt.NDArray[Any]:
     """This attribute of all records, as an array of ``kind``."""
     return np.fromiter(map(attrgetter(name), records), kind, len(records))

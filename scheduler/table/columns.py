@@ -77,16 +77,16 @@ class _Ring:
         self._room = room
         self._numbers: Ints = np.zeros(room, np.int64)
 
-    def append(self, number: int) -> None:
+    def append_number(self, number: int) -> None:
         self._numbers[self.count % self._room] = number
         self.count += 1
 
-    def extend(self, numbers: Ints) -> None:
-        kept = numbers[-self._room :]
+    def append_numbers(self, numbers: Ints) -> None:
+        retained = numbers[-self._room :]
         self.count += numbers.size
-        self._numbers[np.arange(self.count - kept.size, self.count) % self._room] = kept
+        self._numbers[np.arange(self.count - retained.size, self.count) % self._room] = retained
 
-    def latest(self, count: int) -> Ints:
+    def latest_numbers(self, count: int) -> Ints:
         """So many of them, at most ``room``, in any order."""
         end = self.count % self._room
         if count <= end:
@@ -106,8 +106,8 @@ class Columns:
     ambiguous nor behind, so it may be chosen. ``guests`` is how many the agent runs, ``building`` how many fewer than
     ``instances`` that is. ``address_high`` and ``address_low`` are the halves of the host's address as IPv6, 0 if it reports none.
     ``heard_at``, ``mapped_at`` (when the host was mapped to a cell), ``changed_at`` and ``fell_at`` (of the claims: when they
-    changed, and when they became less) are seconds of this process's monotonic clock. ``changes`` counts what has happened to any
-    row so far.
+    changed, and when they became less) are seconds of this process's monotonic clock. ``change_count`` counts what has happened to
+    any row so far.
     """
 
     salt: Words
@@ -165,7 +165,7 @@ class Columns:
         for name, (kind, unknown) in _COLUMNS.items():
             setattr(self, name, np.full(room, unknown, dtype=kind))
 
-    def append(self) -> int:
+    def append_row(self) -> int:
         """A new row of which nothing is known; the arrays double when they are full."""
         if self.size == self._room:
             for name, (kind, unknown) in _COLUMNS.items():
@@ -177,54 +177,54 @@ class Columns:
         self.size += 1
         return self.size - 1
 
-    def clear(self, row: int) -> None:
+    def clear_row(self, row: int) -> None:
         """Make the row one of which nothing is known."""
         for name, (_, unknown) in _COLUMNS.items():
             getattr(self, name)[row] = unknown
-        self._resize(row, 0.0, 0.0)
+        self._set_capacity(row, 0.0, 0.0)
         self._ahead.discard(row)
-        self.touch(row)
+        self.note_changed(row)
 
-    def inverse_capacity(self, what: str) -> Floats:
+    def inverse_capacity(self, resource: str) -> Floats:
         """1 / ``cap`` of vcpus or memory_mb of each row, computed once: capacities seldom change."""
-        inverse = self._inverses.get(what)
+        inverse = self._inverses.get(resource)
         if inverse is None:
-            inverse = self._inverses[what] = 1.0 / np.maximum(getattr(self, f"cap_{what}"), LEAST_CAPACITY)
+            inverse = self._inverses[resource] = 1.0 / np.maximum(getattr(self, f"cap_{resource}"), LEAST_CAPACITY)
         return inverse
 
-    def _resize(self, row: int, cap_vcpus: float, cap_memory_mb: float) -> None:
+    def _set_capacity(self, row: int, cap_vcpus: float, cap_memory_mb: float) -> None:
         """The capacity of the host is this now."""
         self.cap_vcpus[row], self.cap_memory_mb[row] = cap_vcpus, cap_memory_mb
-        for what, inverse in self._inverses.items():
-            inverse[row] = 1.0 / max(getattr(self, f"cap_{what}").item(row), LEAST_CAPACITY)
+        for resource, inverse in self._inverses.items():
+            inverse[row] = 1.0 / max(getattr(self, f"cap_{resource}").item(row), LEAST_CAPACITY)
 
-    def touch(self, rows: int | Ints) -> None:
+    def note_changed(self, rows: int | Ints) -> None:
         """What is known of these rows has changed."""
         if isinstance(rows, int):
-            self._changed.append(rows)
+            self._changed.append_number(rows)
         else:
-            self._changed.extend(rows)
+            self._changed.append_numbers(rows)
 
     @property
-    def changes(self) -> int:
+    def change_count(self) -> int:
         return self._changed.count
 
     def changed_since(self, changes: int) -> set[int] | range:
         """The rows that have changed since ``changes`` was counted; all of them where that is long ago."""
-        count = self.changes - changes
+        count = self.change_count - changes
         if count > CHANGES_KEPT:
             return range(self.size)
-        return set(self._changed.latest(count).tolist())
+        return set(self._changed.latest_numbers(count).tolist())
 
     def rows_since(self, changes: int, most: int) -> Ints | None:
         """The same rows, in order; None if there are more than ``most`` of them, or nobody knows which."""
-        count = self.changes - changes
+        count = self.change_count - changes
         if count > CHANGES_KEPT:
             return None
-        rows = np.unique(self._changed.latest(count))
+        rows = np.unique(self._changed.latest_numbers(count))
         return rows if rows.size <= most else None
 
-    def settle(self, now: float) -> Ints:
+    def settle_counts(self, now: float) -> Ints:
         """Compare agents' counts with the claims again where these have been quiet.
 
         Between a claim, a move or a release and the agent's next report the two differ for a while, and either way round: so the
@@ -242,25 +242,25 @@ class Columns:
         if self._ahead:
             quiet = np.setdiff1d(quiet, sorted(self._ahead))
         moved = np.zeros(quiet.size, np.bool_)
-        for what in ("vcpus", "memory_mb", "disk_gb"):
-            unaccounted = getattr(self, f"unaccounted_{what}")
-            beyond = np.maximum(getattr(self, f"reported_{what}")[quiet] - getattr(self, f"claimed_{what}")[quiet], 0.0)
+        for resource in ("vcpus", "memory_mb", "disk_gb"):
+            unaccounted = getattr(self, f"unaccounted_{resource}")
+            beyond = np.maximum(getattr(self, f"reported_{resource}")[quiet] - getattr(self, f"claimed_{resource}")[quiet], 0.0)
             moved |= beyond != unaccounted[quiet]
             unaccounted[quiet] = beyond
-        self._recount(quiet[moved])
+        self._recount_free(quiet[moved])
         return quiet
 
     def set_free(self, row: int, vcpus: float, memory_mb: float, disk_gb: float) -> None:
         """What is free on one host now."""
         self.free_vcpus[row], self.free_memory_mb[row], self.free_disk_gb[row] = vcpus, memory_mb, disk_gb
-        self.touch(row)
+        self.note_changed(row)
 
-    def _account(self, rows: int | Ints) -> None:
+    def _account_reports(self, rows: int | Ints) -> None:
         """Compare the agents' counts with the claims, as they are now."""
-        for what in ("vcpus", "memory_mb", "disk_gb"):
-            beyond = getattr(self, f"reported_{what}")[rows] - getattr(self, f"claimed_{what}")[rows]
-            getattr(self, f"unaccounted_{what}")[rows] = np.maximum(beyond, 0.0)
-        self._recount(rows)
+        for resource in ("vcpus", "memory_mb", "disk_gb"):
+            beyond = getattr(self, f"reported_{resource}")[rows] - getattr(self, f"claimed_{resource}")[rows]
+            getattr(self, f"unaccounted_{resource}")[rows] = np.maximum(beyond, 0.0)
+        self._recount_free(rows)
 
     def _account_later(self, rows: Ints) -> None:
         """The same for hosts that have reported before: what agents count more of now counts once the ledger has been read again.
@@ -268,13 +268,13 @@ class Columns:
         It may be guests whose claims this process has not read yet: their room would be taken twice, others refused for nothing.
         """
         more = np.zeros(rows.size, np.bool_)
-        for what in ("vcpus", "memory_mb", "disk_gb"):
-            unaccounted = getattr(self, f"unaccounted_{what}")
-            beyond = np.maximum(getattr(self, f"reported_{what}")[rows] - getattr(self, f"claimed_{what}")[rows], 0.0)
+        for resource in ("vcpus", "memory_mb", "disk_gb"):
+            unaccounted = getattr(self, f"unaccounted_{resource}")
+            beyond = np.maximum(getattr(self, f"reported_{resource}")[rows] - getattr(self, f"claimed_{resource}")[rows], 0.0)
             more |= beyond > unaccounted[rows]
             unaccounted[rows] = np.minimum(beyond, unaccounted[rows])
         self._ahead.update(rows[more].tolist())
-        self._recount(rows)
+        self._recount_free(rows)
 
     def take_rows_ahead(self) -> Ints:
         """The rows of which reports may be ahead of what is known of claims, from here on no more: the ledger is to be read now."""
@@ -290,10 +290,10 @@ class Columns:
         self._ahead.update(late.tolist())
         return late
 
-    def _recount(self, rows: int | Ints) -> None:
+    def _recount_free(self, rows: int | Ints) -> None:
         """Say what is free, and how many builds are under way."""
         self.building[rows] = self.instances[rows] - self.guests[rows]
         self.free_vcpus[rows] = self.cap_vcpus[rows] - self.claimed_vcpus[rows] - self.unaccounted_vcpus[rows]
         self.free_memory_mb[rows] = self.cap_memory_mb[rows] - self.claimed_memory_mb[rows] - self.unaccounted_memory_mb[rows]
         self.free_disk_gb[rows] = self.cap_disk_gb[rows] - self.claimed_disk_gb[rows] - self.unaccounted_disk_gb[rows]
-        self.touch(rows)
+        self.note_changed(rows)

@@ -25,33 +25,33 @@ class DictionaryColumn:
         self._known: dict[object, int] = {}
         self._codes: Counts = np.zeros(64, dtype=np.int32)
 
-    def put(self, rows: Ints, values: Sequence[Any]) -> None:
+    def put_values(self, rows: Ints, values: Sequence[Any]) -> None:
         """The hosts in these rows have these values; None: one lacks the attribute."""
         if len(self.values) > self._codes.size + UNUSED_VALUES_LIMIT:
-            self._compact()
+            self._drop_unused()
         end = int(rows.max(initial=-1)) + 1
         if end > self._codes.size:
-            self._grow(end)
-        self._codes[rows] = [0 if value is None else self._code(value) for value in values]
+            self._grow_to(end)
+        self._codes[rows] = [0 if value is None else self._code_of(value) for value in values]
 
-    def value(self, row: int) -> Any:
+    def value_at(self, row: int) -> Any:
         return self.values[self._codes[row]] if row < self._codes.size else None
 
-    def codes(self, size: int) -> Counts:
+    def codes_of_rows(self, size: int) -> Counts:
         """The codes of the first ``size`` rows."""
         if size > self._codes.size:
-            self._grow(size)
+            self._grow_to(size)
         return self._codes[:size]
 
-    def _code(self, value: Any) -> int:
-        key = value if type(value) is str else _key(value)
+    def _code_of(self, value: Any) -> int:
+        key = value if type(value) is str else _value_key(value)
         code = self._known.get(key)
         if code is None:
             code = self._known[key] = len(self.values)
             self.values.append(value)
         return code
 
-    def _compact(self) -> None:
+    def _drop_unused(self) -> None:
         """Forget the values that no row has any more."""
         used = np.union1d(self._codes, [0])
         moved = {int(old): new for new, old in enumerate(used)}
@@ -59,13 +59,13 @@ class DictionaryColumn:
         self._known = {key: moved[code] for key, code in self._known.items() if code in moved}
         self._codes = np.searchsorted(used, self._codes).astype(np.int32)
 
-    def _grow(self, size: int) -> None:
+    def _grow_to(self, size: int) -> None:
         grown = np.zeros(max(size, 2 * self._codes.size), dtype=np.int32)
         grown[: self._codes.size] = self._codes
         self._codes = grown
 
 
-def _key(value: Any) -> Hashable:
+def _value_key(value: Any) -> Hashable:
     """Differs from that of every other value, and from every text."""
     return (type(value), value) if isinstance(value, (str, int, float, bool)) else msgspec.json.encode(value, order="sorted")
 
@@ -77,15 +77,15 @@ UNIQUE = frozenset({"host_ip"})
 class DictionaryColumns(dict[str, DictionaryColumn]):
     """All attributes that any host has, by name."""
 
-    def tell(self, rows: Ints, attributes: Sequence[Mapping[str, Any]]) -> None:
+    def set_attributes(self, rows: Ints, attributes: Sequence[Mapping[str, Any]]) -> None:
         """These are the attributes of the hosts in these rows, and they have no others."""
         for name in sorted(set().union(*attributes).difference(self, UNIQUE)):
-            if any(each.get(name) is not None for each in attributes):
+            if any(host_attributes.get(name) is not None for host_attributes in attributes):
                 self[name] = DictionaryColumn()
         for name, facet in self.items():
-            facet.put(rows, [each.get(name) for each in attributes])
+            facet.put_values(rows, [host_attributes.get(name) for host_attributes in attributes])
 
-    def of(self, row: int) -> dict[str, Any]:
+    def attributes_at(self, row: int) -> dict[str, Any]:
         """The attributes of the host in this row."""
-        values = {name: facet.value(row) for name, facet in self.items()}
+        values = {name: facet.value_at(row) for name, facet in self.items()}
         return {name: value for name, value in values.items() if value is not None}

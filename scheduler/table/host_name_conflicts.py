@@ -17,39 +17,39 @@ class HostNameConflicts:
     """
 
     def __init__(self) -> None:
-        self._heard: dict[str, dict[int, float]] = {}
+        self._reported_at: dict[str, dict[int, float]] = {}
         self._reported: set[str] = set()
         self._since = -math.inf
 
-    def among(self, hosts: Iterable[str]) -> list[str]:
+    def conflicting_hosts(self, hosts: Iterable[str]) -> list[str]:
         """Those of the hosts that agents of other cells were heard of."""
-        return [host for host in hosts if host in self._heard] if self._heard else []
+        return [host for host in hosts if host in self._reported_at] if self._reported_at else []
 
-    def add(self, host: str, cell: int, at: float) -> None:
+    def add_report(self, host: str, cell: int, at: float) -> None:
         """An agent of this host name was heard of in this cell, which has no row of it."""
-        self._heard.setdefault(host, {})[cell] = at
+        self._reported_at.setdefault(host, {})[cell] = at
 
-    def expire(self, since: float) -> list[str]:
+    def expire_reports(self, since: float) -> list[str]:
         """Those not heard of since then do not count any more. Returns the names to be judged anew."""
         self._since = since
-        names = list(self._heard)
+        names = list(self._reported_at)
         for host in names:
-            self._heard[host] = {cell: at for cell, at in self._heard[host].items() if at > since}
-            if not self._heard[host]:
-                del self._heard[host]
+            self._reported_at[host] = {cell: at for cell, at in self._reported_at[host].items() if at > since}
+            if not self._reported_at[host]:
+                del self._reported_at[host]
         return names
 
-    def update(self, host: str, own: int, name: Callable[[int], str]) -> bool:
-        """Whether agents of this name report from other cells than ``own``, that of its row; logged when it begins and ends.
+    def update_host(self, host: str, own_cell: int, name: Callable[[int], str]) -> bool:
+        """Whether agents of this name report from other cells than ``own_cell``, that of its row; logged when it begins and ends.
 
         ``name`` tells what a cell is called.
         """
-        others = [cell for cell, at in self._heard.get(host, {}).items() if cell != own and at > self._since]
+        others = [cell for cell, at in self._reported_at.get(host, {}).items() if cell != own_cell and at > self._since]
         if bool(others) is (host in self._reported):
             return bool(others)
         if others:
             self._reported.add(host)
-            cells = " and ".join(sorted({name(cell) for cell in (own, *others) if cell >= 0}))
+            cells = " and ".join(sorted({name(cell) for cell in (own_cell, *others) if cell >= 0}))
             LOG.error("host %s reports from cells %s: no server goes there until one agent stops or is renamed", host, cells)
         else:
             self._reported.discard(host)

@@ -16,11 +16,11 @@ from objects.compute_node import ComputeNode
 from objects.inventory import Inventory, InventoryColumns
 from scheduler.table.address import halves_of
 from scheduler.table.aggregation import Aggregates
-from scheduler.table.arrays import Floats, Ints, Mask, all_mixed, column
+from scheduler.table.arrays import Floats, Ints, Mask, all_mixed, attribute_column
 from scheduler.table.columns import Columns
 from scheduler.table.dictionary_column import DictionaryColumns
 from scheduler.table.host_name_conflicts import HostNameConflicts
-from scheduler.table.named_rows import NamedRows, lowered
+from scheduler.table.named_rows import NamedRows, lower_names
 from scheduler.table.resource_classes import NONE
 from scheduler.table.tentative_claims import TentativeClaims
 from scheduler.table.topology import Layout, Topology
@@ -32,13 +32,13 @@ LATER_ROWS, LATER_ROWS_PART = 64, 64
 _AMOUNTS = ("vcpus", "memory_mb", "disk_gb")
 _RATIOS = {"ratio_vcpus": "cpu", "ratio_memory_mb": "ram", "ratio_disk_gb": "disk"}
 _OF_NODES = (
-    {f"reported_{what}": f"{what}_used" for what in _AMOUNTS}
-    | {name: f"{what}_allocation_ratio" for name, what in _RATIOS.items()}
+    {f"reported_{resource}": f"{resource}_used" for resource in _AMOUNTS}
+    | {name: f"{resource}_allocation_ratio" for name, resource in _RATIOS.items()}
     | {"failed_builds": "failed_builds", "hypervisor_version": "hypervisor_version", "guests": "running_vms"}
 )
 _OF_INVENTORIES = (
-    {f"cap_{what}": f"cap_{what}" for what in _AMOUNTS}
-    | {f"claimed_{what}": f"used_{what}" for what in _AMOUNTS}
+    {f"cap_{resource}": f"cap_{resource}" for resource in _AMOUNTS}
+    | {f"claimed_{resource}": f"used_{resource}" for resource in _AMOUNTS}
     | {"generation": "generation", "instances": "instances"}
 )
 """Columns, and the attributes of records that they are taken from."""
@@ -53,15 +53,20 @@ class ServiceReports(NamedTuple):
     forced_down: Mask
 
     @classmethod
-    def alike(cls, hosts: Sequence[str], heard_at: float) -> ServiceReports:
+    def same_for_all(cls, hosts: Sequence[str], heard_at: float) -> ServiceReports:
         """All were heard of at the same time, and operators have said nothing of them."""
         no: Mask = np.zeros(len(hosts), np.bool_)
         return cls(hosts, np.full(len(hosts), heard_at), no, no)
 
-    def part(self, start: int, size: int) -> ServiceReports:
+    def slice_from(self, start: int, size: int) -> ServiceReports:
         """So many of them, from this one on."""
-        some = slice(start, start + size)
-        return ServiceReports(self.hosts[some], self.heard_at[some], self.disabled[some], self.forced_down[some])
+        slice_of_hosts = slice(start, start + size)
+        return ServiceReports(
+            self.hosts[slice_of_hosts],
+            self.heard_at[slice_of_hosts],
+            self.disabled[slice_of_hosts],
+            self.forced_down[slice_of_hosts],
+        )
 
 
 class RowsByCell:
@@ -81,13 +86,13 @@ class RowsByCell:
         self.mixed: set[int] = set()
         self._moves_left = self.room - cells.size
 
-    def span(self, cell: int) -> tuple[int, int]:
+    def span_of(self, cell: int) -> tuple[int, int]:
         """The places from the first to before the second are the cell's, unless it is ``mixed``."""
         if cell + 2 >= self._starts.size:
             return 0, 0
         return self._starts.item(cell + 1), self._starts.item(cell + 2)
 
-    def move(self, cells: Ints, cell: int) -> bool:
+    def move_rows(self, cells: Ints, cell: int) -> bool:
         """Rows of these cells are now of another one. False: so many have moved that it is to be sorted again."""
         self._moves_left -= cells.size
         self.mixed.update(cells.tolist(), (cell,))
@@ -103,15 +108,15 @@ class RowsByRack:
         self.racks: Ints = of_combinations[aggregation]
         self._order: Ints | None = None
 
-    def rows(self, racks: Iterable[int]) -> Ints:
+    def rows_of(self, racks: Iterable[int]) -> Ints:
         """The rows of these racks, rack after rack. -1: those that are in none."""
         if self._order is None:
             small = int(self.of_combinations.max(initial=0)) < np.iinfo(np.int16).max
             self._order = (self.racks.astype(np.int16) if small else self.racks).argsort(kind="stable")
             self._starts = self.racks[self._order].searchsorted(np.arange(-1, self.of_combinations.max(initial=-1) + 2)).tolist()
         order, starts = self._order, self._starts
-        found = [order[starts[rack + 1] : starts[rack + 2]] for rack in racks]
-        return np.concatenate(found) if found else np.zeros(0, np.int64)
+        rows_by_rack = [order[starts[rack + 1] : starts[rack + 2]] for rack in racks]
+        return np.concatenate(rows_by_rack) if rows_by_rack else np.zeros(0, np.int64)
 
 
 class _UpHosts(NamedTuple):
@@ -125,20 +130,20 @@ class _UpHosts(NamedTuple):
     until: float
 
     @classmethod
-    def of(cls, table: Columns, since: float) -> _UpHosts:
+    def hosts_up_now(cls, table: Columns, since: float) -> _UpHosts:
         """As the table is now."""
         heard_at = table.heard_at[: table.size]
         mask = table.enabled[: table.size] & (heard_at >= since)
         return cls(mask, since, float(np.where(mask, heard_at, np.inf).min(initial=np.inf)))
 
-    def after(self, rows: Ints, heard_at: Floats, enabled: Mask) -> tuple[_UpHosts, Ints]:
+    def after_reports(self, rows: Ints, heard_at: Floats, enabled: Mask) -> tuple[_UpHosts, Ints]:
         """The same after these hosts were heard of, in the same mask, and those of them that went up or down."""
         up = enabled & (heard_at >= self.since)
         turned = rows[self.mask[rows] != up]
         self.mask[rows] = up
         return self._replace(until=min(self.until, float(heard_at[up].min(initial=np.inf)))), turned
 
-    def holds(self, since: float, size: int) -> bool:
+    def still_holds(self, since: float, size: int) -> bool:
         """Whether it says who was heard of since then, of a table of so many rows where nothing else has changed."""
         return self.since <= since <= self.until and self.mask.size == size
 
@@ -203,39 +208,39 @@ class HostTable(TentativeClaims):
         if (moved := before[before != cell]).size:
             self.cell[rows] = cell
             self._of_cell.clear()
-            if self._by_cell is not None and not self._by_cell.move(moved, cell):
+            if self._by_cell is not None and not self._by_cell.move_rows(moved, cell):
                 self._by_cell = None
 
     # -- rows --------------------------------------------------------------------------------------------------------------
 
-    def up(self, since: float) -> Mask:
+    def hosts_up(self, since: float) -> Mask:
         """Which hosts are enabled and were heard of since then (monotonic clock). Not to be written to.
 
         Those that have gone up or down by time alone count as changed.
         """
         before = self._up
         self._up_asked = max(self._up_asked, since)
-        if before is None or not before.holds(since, self.size):
-            self._up = _UpHosts.of(self, since)
+        if before is None or not before.still_holds(since, self.size):
+            self._up = _UpHosts.hosts_up_now(self, since)
             if before is not None:
                 known = min(before.mask.size, self.size)
-                self.touch(np.flatnonzero(before.mask[:known] != self._up.mask[:known]))
+                self.note_changed(np.flatnonzero(before.mask[:known] != self._up.mask[:known]))
             return self._up.mask
         return before.mask
 
     @property
     def up_since(self) -> float:
-        """The latest time for which ``up`` was asked; -inf if never."""
+        """The latest time for which ``hosts_up`` was asked; -inf if never."""
         return -np.inf if self._up is None else self._up_asked
 
     def _note_up(self, rows: Ints) -> None:
         """These hosts were heard of, or may be enabled or not."""
         if self._up is not None:
             known = rows[rows < self._up.mask.size]
-            self._up, turned = self._up.after(known, self.heard_at[known], self.enabled[known])
-            self.touch(turned)
+            self._up, turned = self._up.after_reports(known, self.heard_at[known], self.enabled[known])
+            self.note_changed(turned)
 
-    def find(self, host: str, node: str) -> int | None:
+    def find_row(self, host: str, node: str) -> int | None:
         for row in self.rows_of.get(host.lower(), ()):
             if self.hosts[row] == host and self.nodes[row] == node:
                 return row
@@ -244,27 +249,27 @@ class HostTable(TentativeClaims):
     def find_inventory(self, inventory_id: int) -> int | None:
         return self._row_of_inventory.get(inventory_id)
 
-    def rows(self, inventory_ids: Iterable[int]) -> Ints:
+    def rows_of_inventories(self, inventory_ids: Iterable[int]) -> Ints:
         """The rows of these inventories, as far as there are any."""
-        found = (self._row_of_inventory.get(inventory) for inventory in inventory_ids)
-        return np.fromiter((row for row in found if row is not None), dtype=np.int64)
+        table_rows = (self._row_of_inventory.get(inventory) for inventory in inventory_ids)
+        return np.fromiter((row for row in table_rows if row is not None), dtype=np.int64)
 
     def rows_named(self, hosts: Iterable[str]) -> Ints:
         """The rows of these hosts, whose names are compared without case, in order."""
         rows = {row for host in hosts for row in self.rows_of.get(host.lower(), ())}
         return np.array(sorted(rows), np.int64)
 
-    def unheard(self, host: str, node: str) -> bool:
+    def is_unheard(self, host: str, node: str) -> bool:
         """Nobody has told of this node's agent yet."""
-        row = self.find(host, node)
+        row = self.find_row(host, node)
         return row is None or bool(self.heard_at[row] == -np.inf)
 
-    def remove(self, row: int) -> None:
+    def remove_row(self, row: int) -> None:
         """Forget a host; its row goes to the next newcomer."""
         name = self.hosts[row].lower()
-        siblings = tuple(each for each in self.rows_of[name] if each != row)
+        siblings = tuple(sibling for sibling in self.rows_of[name] if sibling != row)
         self._further_nodes -= bool(siblings)
-        self.named_rows.changed()
+        self.named_rows.forget_cached()
         if siblings:
             self.rows_of[name] = siblings
         else:
@@ -273,18 +278,18 @@ class HostTable(TentativeClaims):
                 self._without_row[self.hosts[row]] = self.mapped_at.item(row)
         self._row_of_inventory.pop(int(self.inventory[row]), None)
         self._set_cell(row, -1)
-        self.clear(row)
+        self.clear_row(row)
         self._by_rack = None
         self.failing.discard(row)
         self._note_up(np.array([row], np.int64))
-        self.facets.tell(np.array([row], np.int64), [{}])
-        self.classes.forget(row)
+        self.facets.set_attributes(np.array([row], np.int64), [{}])
+        self.classes.forget_row(row)
         self._free.append(row)
 
-    def _ensure(self, hosts: Sequence[str], nodes: Sequence[str]) -> Ints:
+    def _ensure_rows(self, hosts: Sequence[str], nodes: Sequence[str]) -> Ints:
         """The rows of these nodes, new ones for those that have none. No two are the same."""
         rows, new = list[int](), list[int]()
-        for name, host, node in zip(lowered(hosts), hosts, nodes, strict=True):
+        for name, host, node in zip(lower_names(hosts), hosts, nodes, strict=True):
             for row in self.rows_of.get(name, ()):
                 if self.hosts[row] == host and self.nodes[row] == node:
                     break
@@ -294,7 +299,7 @@ class HostTable(TentativeClaims):
             rows.append(row)
         if new:
             self._of_cell.clear()
-            self.named_rows.changed()
+            self.named_rows.forget_cached()
             self._place_rows(np.array(new, np.int64))
         return np.array(rows, np.int64)
 
@@ -307,7 +312,7 @@ class HostTable(TentativeClaims):
             row = self._free.pop()
             self.hosts[row], self.nodes[row] = host, node
         else:
-            row = self.append()
+            row = self.append_row()
             self.hosts.append(host)
             self.nodes.append(node)
         siblings = self.rows_of.get(name, ())
@@ -328,60 +333,60 @@ class HostTable(TentativeClaims):
     def set_nodes(self, cell_uuid: str, nodes: Sequence[ComputeNode], *, ahead: bool = False) -> None:
         """The same of several. Of a host that several cells tell of, the row is its home's.
 
-        ``ahead``: it may tell of guests whose claims have not been read here yet; they count when ``account`` is called.
+        ``ahead``: it may tell of guests whose claims have not been read here yet; they count when ``account_reports`` is called.
         """
-        cell = self._topology.number(cell_uuid)
-        rows = self._ensure([node.host for node in nodes], [node.node for node in nodes])
+        cell = self._topology.number_of(cell_uuid)
+        rows = self._ensure_rows([node.host for node in nodes], [node.node for node in nodes])
         reporting = self.cell[rows]
         if ((reporting != -1) & (reporting != cell)).any():
             nodes, rows, reporting = self._without_namesakes(cell_uuid, nodes, rows)
         known = reporting != -1 if ahead else np.zeros(rows.size, np.bool_)
         self.failing.difference_update(rows.tolist())
-        self.failing.update(rows[column(nodes, "failed_builds", np.bool_)].tolist())
+        self.failing.update(rows[attribute_column(nodes, "failed_builds", np.bool_)].tolist())
         halves = [halves_of(address) if (address := node.attributes.get("host_ip")) else (0, 0) for node in nodes]
         self.address_high[rows], self.address_low[rows] = np.array(halves, np.uint64).reshape(-1, 2).T
-        self.facets.tell(rows, [_attributes(node) for node in nodes])
+        self.facets.set_attributes(rows, [_requestable_attributes(node) for node in nodes])
         if self.classes or any(node.resources_used for node in nodes):
             for row, node, is_known in zip(rows.tolist(), nodes, known.tolist(), strict=True):
-                if self.classes.report(row, node.resources_used, first=not is_known):
+                if self.classes.report_used(row, node.resources_used, first=not is_known):
                     self._ahead.add(row)
         self._set_cell(rows, cell)
         for name, attribute in _OF_NODES.items():
-            mine = getattr(self, name)
-            mine[rows] = column(nodes, attribute, mine.dtype)
-        self._account(rows[~known])
+            table_column = getattr(self, name)
+            table_column[rows] = attribute_column(nodes, attribute, table_column.dtype)
+        self._account_reports(rows[~known])
         if known.any():
             self._account_later(rows[known])
-        for host in self.name_conflicts.among(node.host for node in nodes):
+        for host in self.name_conflicts.conflicting_hosts(node.host for node in nodes):
             self._update_name_conflict(host)
-        self._judge(rows)
+        self._judge_rows(rows)
 
     def _without_namesakes(
         self, cell_uuid: str, nodes: Sequence[ComputeNode], rows: Ints
     ) -> tuple[Sequence[ComputeNode], Ints, Ints]:
         """Nodes, their rows and the cells that report these, without those of other cells: the rest is this cell's now."""
-        cell, kept = self._topology.number(cell_uuid), list[int]()
+        cell, positions = self._topology.number_of(cell_uuid), list[int]()
         for number, (node, row) in enumerate(zip(nodes, rows.tolist(), strict=True)):
             if self.cell[row] not in (-1, cell):
-                if self._topology.home(node.host) != cell_uuid:
+                if self._topology.home_cell(node.host) != cell_uuid:
                     continue
-                self.name_conflicts.add(node.host, int(self.cell[row]), float(self.heard_at[row]))
+                self.name_conflicts.add_report(node.host, int(self.cell[row]), float(self.heard_at[row]))
                 self.heard_at[row] = -np.inf
-            kept.append(number)
-        return [nodes[number] for number in kept], rows[kept], self.cell[rows[kept]]
+            positions.append(number)
+        return [nodes[number] for number in positions], rows[positions], self.cell[rows[positions]]
 
     def keep_nodes(self, cell_uuid: str, nodes: Collection[tuple[str, str]]) -> None:
         """A cell was read anew: it has these nodes and no others. What the ledger says of others is kept: they may return."""
-        cell = self._topology.number(cell_uuid)
+        cell = self._topology.number_of(cell_uuid)
         for row in self.of_cell(cell).tolist():
             if (self.hosts[row], self.nodes[row]) in nodes:
                 continue
             if self.inventory[row]:
                 self._set_cell(row, -1)
                 self.heard_at[row] = -np.inf
-                self._judge(row)
+                self._judge_rows(row)
             else:
-                self.remove(row)
+                self.remove_row(row)
 
     def set_service(self, cell_uuid: str, host: str, heard_at: float, *, disabled: bool, forced_down: bool) -> None:
         """When the host's agent was last heard of, by our monotonic clock, and what operators said of it."""
@@ -392,18 +397,18 @@ class HostTable(TentativeClaims):
         """The same of several hosts of one cell. A report that changes no flag costs its row's time alone."""
         if not reports.hosts:
             return
-        cell = self._topology.number(cell_uuid)
+        cell = self._topology.number_of(cell_uuid)
         # no loop of ours: this is done for every heartbeat of the fleet
-        found = list(map(self.rows_of.get, lowered(reports.hosts), repeat(())))
-        rows: Ints = np.fromiter(chain.from_iterable(found), np.int64)
-        of: Ints = np.arange(len(found))
+        rows_by_report = list(map(self.rows_of.get, lower_names(reports.hosts), repeat(())))
+        rows: Ints = np.fromiter(chain.from_iterable(rows_by_report), np.int64)
+        of: Ints = np.arange(len(rows_by_report))
         if self.hosts_have_several_nodes or rows.size != of.size:
-            of = np.repeat(of, np.fromiter(map(len, found), np.int64, len(found)))
-        theirs = self.cell[rows] == cell
-        if not theirs.all():
-            for number in np.flatnonzero(~theirs).tolist():
+            of = np.repeat(of, np.fromiter(map(len, rows_by_report), np.int64, len(rows_by_report)))
+        is_own_cell = self.cell[rows] == cell
+        if not is_own_cell.all():
+            for number in np.flatnonzero(~is_own_cell).tolist():
                 self._note_other_cell(int(rows[number]), cell, reports, int(of[number]))
-            rows, of = rows[theirs], of[theirs]
+            rows, of = rows[is_own_cell], of[is_own_cell]
         if not rows.size:
             return
         self.heard_at[rows] = reports.heard_at[of]
@@ -411,38 +416,38 @@ class HostTable(TentativeClaims):
         changed = (self.disabled[rows] != disabled) | (self.forced_down[rows] != forced_down)
         if changed.any():
             self.disabled[rows], self.forced_down[rows] = disabled, forced_down
-            self._judge(rows[changed])
+            self._judge_rows(rows[changed])
         self._note_up(rows)
 
     def set_feed_read(self, cell_uuid: str, upto: int) -> None:
         """The services of this cell are known as its feed says up to this event. Hosts that waited for it may be chosen again."""
-        cell, feed_read = self._topology.number(cell_uuid), self._topology.feed_read
+        cell, feed_read = self._topology.number_of(cell_uuid), self._topology.feed_read
         before = feed_read.item(cell)
         if before != upto:
             feed_read[cell] = upto
             rows = self.of_cell(cell)
             waiting = rows[self.service_event[rows] > min(before, upto)]  # less than before: the cell was restored from a backup
             if waiting.size:
-                self._judge(waiting)
+                self._judge_rows(waiting)
 
     def _note_other_cell(self, row: int, cell: int, reports: ServiceReports, number: int) -> None:
         """An agent of ``cell`` speaks for the host of a row that another cell reports: the report of this number."""
         host = reports.hosts[number]
         if self.cell[row] >= 0 and self.hosts[row] == host:
-            self.name_conflicts.add(host, cell, -np.inf if reports.forced_down[number] else reports.heard_at.item(number))
+            self.name_conflicts.add_report(host, cell, -np.inf if reports.forced_down[number] else reports.heard_at.item(number))
             self._update_name_conflict(host)
 
     def expire_name_conflicts(self, since: float) -> None:
         """Agents of other cells that were not heard of since then (monotonic clock) are in no host's way any more."""
-        for host in self.name_conflicts.expire(since):
+        for host in self.name_conflicts.expire_reports(since):
             self._update_name_conflict(host)
 
     def _update_name_conflict(self, host: str) -> None:
         """See whether agents of several cells speak for the host now."""
         for row in self.rows_of.get(host.lower(), ()):
             if self.hosts[row] == host:
-                self.ambiguous[row] = self.name_conflicts.update(host, int(self.cell[row]), lambda cell: self.cells[cell].name)
-                self._judge(row)
+                self.ambiguous[row] = self.name_conflicts.update_host(host, int(self.cell[row]), lambda cell: self.cells[cell].name)
+                self._judge_rows(row)
 
     # -- the claims ledger -------------------------------------------------------------------------------------------------
 
@@ -455,17 +460,17 @@ class HostTable(TentativeClaims):
         fell = inventory.used_vcpus < self.claimed_vcpus.item(row) or inventory.used_memory_mb < self.claimed_memory_mb.item(row)
         if fell:
             self.fell_at[row] = now
-        self.enter(row, inventory)
+        self.enter_inventory(row, inventory)
         self.changed_at[row] = now
         if first:
-            self._account(row)
+            self._account_reports(row)
         if first or inventory.service_event != self.service_event.item(row):
             self.service_event[row] = inventory.service_event
-            self._judge(row)
+            self._judge_rows(row)
 
     def set_inventories(self, inventories: Sequence[Inventory], now: float) -> None:
         """The same of many rows at once, no two of one inventory."""
-        self.set_inventory_columns(InventoryColumns.of(inventories), now)
+        self.set_inventory_columns(InventoryColumns.of_rows(inventories), now)
 
     def set_inventory_columns(self, read: InventoryColumns, now: float) -> None:
         """The same by column."""
@@ -475,23 +480,23 @@ class HostTable(TentativeClaims):
         first = self.generation[rows] < 0
         before = self.claimed_vcpus[rows], self.claimed_memory_mb[rows]
         for name, attribute in _OF_INVENTORIES.items():
-            mine = getattr(self, name)
-            mine[rows] = np.array(getattr(read, attribute), mine.dtype)[newer]
+            table_column = getattr(self, name)
+            table_column[rows] = np.array(getattr(read, attribute), table_column.dtype)[newer]
         self._inverses.clear()
         self.changed_at[rows] = now
         self.fell_at[rows[(self.claimed_vcpus[rows] < before[0]) | (self.claimed_memory_mb[rows] < before[1])]] = now
         if self.classes or read.resources:
             for row, is_first in zip(rows.tolist(), first.tolist(), strict=True):
                 amounts = read.resources.get(self.inventory.item(row), (NONE, NONE))
-                self.classes.enter(row, *amounts, first=is_first)
-        self._recount(rows)
+                self.classes.enter_ledger(row, *amounts, first=is_first)
+        self._recount_free(rows)
         if first.any():
-            self._account(rows[first])
+            self._account_reports(rows[first])
         events = np.array(read.service_event, np.int64)[newer]
-        told = first | (events != self.service_event[rows])
-        if told.any():
+        has_news = first | (events != self.service_event[rows])
+        if has_news.any():
             self.service_event[rows] = events
-            self._judge(rows[told])
+            self._judge_rows(rows[has_news])
 
     def _row_for(self, inventory: Inventory) -> int:
         row = self._row_of_inventory.get(inventory.id)
@@ -503,7 +508,7 @@ class HostTable(TentativeClaims):
         new = np.flatnonzero(rows < 0)
         if new.size:
             numbers = new.tolist()
-            of_new, keys = self._ensure([hosts[n] for n in numbers], [nodes[n] for n in numbers]), [ids[n] for n in numbers]
+            of_new, keys = self._ensure_rows([hosts[n] for n in numbers], [nodes[n] for n in numbers]), [ids[n] for n in numbers]
             for key in self.inventory[of_new][self.inventory[of_new] > 0].tolist():  # an older one of the same node
                 self._row_of_inventory.pop(key, None)
             self._row_of_inventory.update(zip(keys, of_new.tolist(), strict=True))
@@ -512,18 +517,18 @@ class HostTable(TentativeClaims):
             rows[new] = of_new
         return rows
 
-    def account(self, rows: Ints, now: float) -> None:
+    def account_reports(self, rows: Ints, now: float) -> None:
         """The ledger was read after these hosts had reported: what their agents count beyond the claims is nobody's we know.
 
         Unless claims have just been released there. ``now``: the monotonic clock.
         """
         rows = np.setdiff1d(rows, self._fell_lately(rows, now))
-        self._account(rows)
-        self.touch(self.classes.settle(rows))
+        self._account_reports(rows)
+        self.note_changed(self.classes.settle_rows(rows))
 
-    def settle(self, now: float) -> Ints:
-        quiet = super().settle(now)
-        self.touch(self.classes.settle(quiet))
+    def settle_counts(self, now: float) -> Ints:
+        quiet = super().settle_counts(now)
+        self.note_changed(self.classes.settle_rows(quiet))
         return quiet
 
     # -- settings of operators ---------------------------------------------------------------------------------------------
@@ -551,7 +556,7 @@ class HostTable(TentativeClaims):
             self._without_row |= dict.fromkeys((host for host in layout.mapped if host.lower() not in self.rows_of), now)
         for start in range(0, len(moved), LAYOUT_PAGE_SIZE):
             with self.lock:
-                self._place(moved[start : start + LAYOUT_PAGE_SIZE], layout.mapped, now)
+                self._place_hosts(moved[start : start + LAYOUT_PAGE_SIZE], layout.mapped, now)
         with self.lock:
             self.set_cells(cells)
         layout.forget_changes()
@@ -560,58 +565,58 @@ class HostTable(TentativeClaims):
         """The cells and their states alone."""
         changed = [self.cell_number(mapping.uuid) for mapping in cells if self._topology.set_cell(mapping)]
         if changed:
-            self._judge(np.flatnonzero(np.isin(self.home[: self.size], changed)))
+            self._judge_rows(np.flatnonzero(np.isin(self.home[: self.size], changed)))
 
-    def awaited(self, since: float, silent: Container[str] = ()) -> bool:
+    def awaits_hosts(self, since: float, silent: Container[str] = ()) -> bool:
         """Whether a host cannot be judged yet that was mapped after ``since`` (monotonic clock), or whose service changed since.
 
         Its cell or the ledger is to speak. ``silent``: names of cells that do not answer: nobody waits for theirs.
         """
         mute = [number for number, cell in enumerate(self.cells) if cell.name in silent]
         mapped_lately = (host for host, at in self._without_row.items() if at > since)
-        if any(self.cell_number(self._topology.home(host) or "") not in mute for host in mapped_lately):
+        if any(self.cell_number(self._topology.home_cell(host) or "") not in mute for host in mapped_lately):
             return True
         size = slice(self.size)
         if (self.behind[size] & (self.changed_at[size] > since)).any():
             return True
         lately = np.flatnonzero(self.mapped_at[size] > since)
-        for row in lately[~self._told(lately, mute)].tolist():
+        for row in lately[~self._has_spoken(lately, mute)].tolist():
             nodes = np.array(self.rows_of[self.hosts[row].lower()], np.int64)
-            if not self._told(nodes, mute).any():  # another node of the host may have been told of
+            if not self._has_spoken(nodes, mute).any():  # another node of the host may have been told of
                 return True
         return False
 
-    def _told(self, rows: Ints, mute: Sequence[int]) -> Mask:
+    def _has_spoken(self, rows: Ints, mute: Sequence[int]) -> Mask:
         """Of which of these rows cell and ledger have spoken, or will not."""
-        told: Mask = (self.inventory[rows] > 0) & (self.cell[rows] == self.home[rows]) & (self.heard_at[rows] > -np.inf)
-        return told | np.isin(self.home[rows], mute) if mute else told
+        has_spoken: Mask = (self.inventory[rows] > 0) & (self.cell[rows] == self.home[rows]) & (self.heard_at[rows] > -np.inf)
+        return has_spoken | np.isin(self.home[rows], mute) if mute else has_spoken
 
-    def _place(self, hosts: Iterable[str], mapped: Container[str], now: float) -> None:
+    def _place_hosts(self, hosts: Iterable[str], mapped: Container[str], now: float) -> None:
         """Enter where operators have put these hosts. ``mapped``: those that were mapped just now."""
-        found = [row for host in hosts for row in self.rows_of.get(host.lower(), ()) if self.hosts[row] == host]
-        rows = np.array(found, np.int64)
+        host_rows = [row for host in hosts for row in self.rows_of.get(host.lower(), ()) if self.hosts[row] == host]
+        rows = np.array(host_rows, np.int64)
         self._place_rows(rows)
-        self.mapped_at[[row for row in found if self.hosts[row] in mapped]] = now
-        self._judge(rows)
+        self.mapped_at[[row for row in host_rows if self.hosts[row] in mapped]] = now
+        self._judge_rows(rows)
 
     def _place_rows(self, rows: Ints) -> None:
         """Where operators have put the hosts of these rows."""
         hosts = [self.hosts[row] for row in rows.tolist()]
-        homes, cells = self._topology.homes(hosts), self.cell[rows]
+        homes, cells = self._topology.home_numbers(hosts), self.cell[rows]
         moved = (homes != -1) & (cells != -1) & (cells != homes) & (self.home[rows] != homes)
         self.rehomed.update(self.cells[number].uuid for number in homes[moved].tolist())
         self.mapped_at[rows[homes == -1]] = -np.inf
         self.home[rows] = homes
         self.zone[rows] = self._topology.zones_of(hosts)
-        self.aggregation[rows] = self.aggregates.of(hosts)
+        self.aggregation[rows] = self.current_aggregates.combinations_of(hosts)
         self._by_rack = None
 
     def racks_of(self, rows: Ints | slice) -> Ints:
         """The racks of these rows by number; -1: in none, or in several. Not to be written to."""
         if isinstance(rows, slice):
             return self.by_rack.racks[rows]
-        some: Ints = self.aggregates.racks.of[self.aggregation[rows]]
-        return some
+        rack_numbers: Ints = self.current_aggregates.rack_layout.of[self.aggregation[rows]]
+        return rack_numbers
 
     def racks_named(self, hosts: Iterable[str]) -> Iterator[tuple[int, str]]:
         """Those of the hosts, named in lower case, that are in one rack, with its number. All nodes of a host are in the same."""
@@ -624,32 +629,32 @@ class HostTable(TentativeClaims):
     @property
     def by_rack(self) -> RowsByRack:
         """All rows, those of a rack together."""
-        of_combinations, found = self.aggregates.racks.of, self._by_rack
-        if found is None or found.of_combinations is not of_combinations or found.racks.size != self.size:
-            found = self._by_rack = RowsByRack(self.aggregation[: self.size], of_combinations)
-        return found
+        of_combinations, rows_by_rack = self.current_aggregates.rack_layout.of, self._by_rack
+        if rows_by_rack is None or rows_by_rack.of_combinations is not of_combinations or rows_by_rack.racks.size != self.size:
+            rows_by_rack = self._by_rack = RowsByRack(self.aggregation[: self.size], of_combinations)
+        return rows_by_rack
 
     @property
-    def aggregates(self) -> Aggregates:
+    def current_aggregates(self) -> Aggregates:
         return self._topology.layout.aggregates
 
-    def known(self, rows: int | Ints | slice) -> Mask:
+    def are_known(self, rows: int | Ints | slice) -> Mask:
         """Which of these are mapped to the cell that they report to, known to the ledger, and up to date."""
         home = self.home[rows]
         known: Mask = (home >= 0) & (home == self.cell[rows]) & (self.inventory[rows] > 0) & ~self.behind[rows]
         return known
 
-    def _judge(self, rows: int | Ints) -> None:
+    def _judge_rows(self, rows: int | Ints) -> None:
         home = self.home[rows]
         self.cell_open[rows] = self._topology.takes_builds[home]  # -1, of a host without a home, selects the last element
         self.enabled[rows] = self.cell_open[rows] & ~self.disabled[rows]
         self.behind[rows] = self.service_event[rows] > self._topology.feed_read[home]
-        self.eligible[rows] = self.known(rows) & ~self.forced_down[rows] & ~self.ambiguous[rows]
+        self.eligible[rows] = self.are_known(rows) & ~self.forced_down[rows] & ~self.ambiguous[rows]
         self._note_up(np.atleast_1d(np.asarray(rows, np.int64)))
-        self.touch(rows)
+        self.note_changed(rows)
 
 
-def _attributes(node: ComputeNode) -> dict[str, Any]:
+def _requestable_attributes(node: ComputeNode) -> dict[str, Any]:
     """What requests may ask of the node, by name."""
     hypervisor = {"hypervisor_type": node.hypervisor_type or None, "hypervisor_version": node.hypervisor_version or None}
     return node.attributes | hypervisor

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from scheduler.table.arrays import Counts, Floats, Ints, Mask, Words, mixed, tally
+from scheduler.table.arrays import Counts, Floats, Ints, Mask, Words, mix_bits, tally
 
 FULL_SORT_LIMIT = 64
 """Up to this many scores beyond ``count`` are sorted completely."""
@@ -13,22 +13,22 @@ _ODD = np.uint64(0xBF58476D1CE4E5B9)  # the first multiplier of splitmix64 (Stee
 _LOW = np.uint64(11)  # the low bits that a float cannot hold
 
 
-def noise(salts: Words, seed: int, below: float) -> Floats:
+def seeded_noise(salts: Words, seed: int, below: float) -> Floats:
     """A number from 0 to ``below`` per salt, another set for every seed. It depends on nothing else: a decision can be replayed."""
-    words = salts ^ np.uint64(mixed(seed))
+    words = salts ^ np.uint64(mix_bits(seed))
     words *= _ODD
     words >>= _LOW
-    found: Floats = words.view(np.int64) * np.float64(below * 2.0**-53)  # signed ones are faster converted, and these are small
-    return found
+    numbers: Floats = words.view(np.int64) * np.float64(below * 2.0**-53)  # signed ones are faster converted, and these are small
+    return numbers
 
 
-def untied(scores: Floats, positions: Ints, salts: Words, rows: Ints, seed: int, below: float) -> Floats:
+def untie_scores(scores: Floats, positions: Ints, salts: Words, rows: Ints, seed: int, below: float) -> Floats:
     """The scores at these positions, with the noise of the ``rows`` they stand for, which orders equals."""
-    found: Floats = scores[positions] + noise(salts[rows], seed, below)
-    return found
+    untied_scores: Floats = scores[positions] + seeded_noise(salts[rows], seed, below)
+    return untied_scores
 
 
-def narrowed(mask: Mask, passed: Mask) -> int:
+def narrow_mask(mask: Mask, passed: Mask) -> int:
     """Take out of the mask what has not passed; how many are left in it."""
     mask &= passed
     return int(tally(mask))
@@ -40,30 +40,30 @@ def at_least(column: Floats, least: float) -> Mask:
     return reached
 
 
-def below(column: Counts, limit: Floats | float) -> Mask:
+def are_below(column: Counts, limit: Floats | float) -> Mask:
     """Which of them are less than the limit, or each than its own."""
     less: Mask = column < limit
     return less
 
 
-def equal(column: Ints, number: int) -> Mask:
+def are_equal(column: Ints, number: int) -> Mask:
     """Which of them are this number."""
     same: Mask = column == number
     return same
 
 
-def extremes(raw: Floats, left: Mask | None, least: float | None) -> tuple[float, float]:
+def find_extremes(raw: Floats, remaining: Mask | None, least: float | None) -> tuple[float, float]:
     """The lowest and the highest of those that are left (None: all), of which there is one at least; no lowest above ``least``."""
     last, first = raw.argmin(), raw.argmax()
     low, high = raw.item(last), raw.item(first)
-    if left is not None:  # the extremes of all hosts usually are those of the remaining ones
-        some = left.argmax()  # the first that is left; many hosts often weigh alike
-        if not left[first] and raw[some] != high:
-            there = np.where(left, raw, -np.inf)
-            high = there.item(there.argmax())
-        if (least is None or low < least) and not left[last] and raw[some] != low:
-            there = np.where(left, raw, np.inf)
-            low = there.item(there.argmin())
+    if remaining is not None:  # the extremes of all hosts usually are those of the remaining ones
+        first_remaining = remaining.argmax()  # the first that is left; many hosts often weigh alike
+        if not remaining[first] and raw[first_remaining] != high:
+            remaining_raw = np.where(remaining, raw, -np.inf)
+            high = remaining_raw.item(remaining_raw.argmax())
+        if (least is None or low < least) and not remaining[last] and raw[first_remaining] != low:
+            remaining_raw = np.where(remaining, raw, np.inf)
+            low = remaining_raw.item(remaining_raw.argmin())
     return (least if least is not None and low > least else low), high
 
 
@@ -78,14 +78,14 @@ def add_scaled(total: Floats | None, raw: Floats, low: float, factor: Floats | f
 def in_order(scores: Floats, count: int) -> Ints:
     """Positions of the ``count`` best, or of all where there are fewer, best first, equals as they come."""
     if scores.size <= count + FULL_SORT_LIMIT:
-        return _descending(scores)[:count]
+        return _descending_order(scores)[:count]
     tops = scores.copy()
     tops.partition(-count)
     few = (scores >= tops.item(-count)).nonzero()[0]
-    return few[_descending(scores[few])[:count]]
+    return few[_descending_order(scores[few])[:count]]
 
 
-def ordered(rows: Ints, scores: Floats, count: int) -> tuple[Ints, Floats]:
+def order_best(rows: Ints, scores: Floats, count: int) -> tuple[Ints, Floats]:
     """The ``count`` best of these rows, or all where there are fewer, best first, with their scores; equals as they come."""
     order = in_order(scores, count)
     return rows[order], scores[order]
@@ -93,11 +93,11 @@ def ordered(rows: Ints, scores: Floats, count: int) -> tuple[Ints, Floats]:
 
 def ordered_in(rows: Ints, scores: Floats, cells: Ints, number: int, count: int) -> tuple[Ints, Floats]:
     """The same of those rows of which ``cells``, a column of the table, has this number."""
-    mine = (cells[rows] == number).nonzero()[0]
-    return ordered(rows[mine], scores[mine], count)
+    cell_positions = (cells[rows] == number).nonzero()[0]
+    return order_best(rows[cell_positions], scores[cell_positions], count)
 
 
-def _descending(scores: Floats) -> Ints:
+def _descending_order(scores: Floats) -> Ints:
     """A sort that keeps equals in order takes three times as long, so for many scores it is left to where there are any."""
     behind = -scores
     if behind.size <= FULL_SORT_LIMIT:

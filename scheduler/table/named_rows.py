@@ -17,7 +17,7 @@ RECENT_TEXTS = 256
 """Texts of names that are remembered at most."""
 
 
-def lowered(names: Sequence[str]) -> Sequence[str]:
+def lower_names(names: Sequence[str]) -> Sequence[str]:
     """These names in lower case. Most are already, and to see that takes an eighth of the time."""
     return names if "".join(names).islower() else list(map(str.lower, names))
 
@@ -47,7 +47,7 @@ class NamedRows:
         self._recent: dict[str, int] = {}  # of hosts with one row
         self._texts: OrderedDict[Hashable, _Text] = OrderedDict()  # the latest last
 
-    def of(self, hosts: Collection[str]) -> tuple[Ints, Ints]:
+    def rows_and_positions(self, hosts: Collection[str]) -> tuple[Ints, Ints]:
         """The rows of these hosts, none for one that is unknown, and for each row the position of its host."""
         rows = np.fromiter(map(self._recent.get, hosts, repeat(-1)), np.int64, len(hosts))
         if rows.size and rows.item(rows.argmin()) < 0:
@@ -55,12 +55,12 @@ class NamedRows:
         return rows, np.arange(rows.size)
 
     def _looked_up(self, hosts: Collection[str]) -> tuple[Ints, Ints]:
-        found = list(map(self._index.get, hosts, repeat(())))
-        if len(self._recent) + len(found) > RECENT_NAMES:
+        rows_by_host = list(map(self._index.get, hosts, repeat(())))
+        if len(self._recent) + len(rows_by_host) > RECENT_NAMES:
             self._recent.clear()
-        self._recent.update((host, rows[0]) for host, rows in zip(hosts, found, strict=True) if len(rows) == 1)
-        counts = np.fromiter(map(len, found), np.int64, len(found))
-        return np.fromiter(chain.from_iterable(found), np.int64), np.repeat(np.arange(len(found)), counts)
+        self._recent.update((host, rows[0]) for host, rows in zip(hosts, rows_by_host, strict=True) if len(rows) == 1)
+        counts = np.fromiter(map(len, rows_by_host), np.int64, len(rows_by_host))
+        return np.fromiter(chain.from_iterable(rows_by_host), np.int64), np.repeat(np.arange(len(rows_by_host)), counts)
 
     def of_text(self, key: Hashable, text: str) -> Ints | None:
         """The row of each host in a text of their names, a line each; -1 for one that is unknown. None if one has several rows.
@@ -88,13 +88,13 @@ class NamedRows:
     def _rows_of_each(self, names: Sequence[str]) -> Ints | None:
         rows = np.fromiter(map(self._recent.get, names, repeat(-1)), np.int64, len(names))
         if rows.size and rows.item(rows.argmin()) < 0:
-            found = [self._index.get(name, _UNKNOWN) for name in names]
-            if any(len(each) > 1 for each in found):
+            rows_by_name = [self._index.get(name, _UNKNOWN) for name in names]
+            if any(len(host_rows) > 1 for host_rows in rows_by_name):
                 return None
-            rows = np.array([each[0] for each in found], np.int64)
+            rows = np.array([host_rows[0] for host_rows in rows_by_name], np.int64)
         return rows
 
-    def changed(self) -> None:
+    def forget_cached(self) -> None:
         """The index has changed."""
         self._recent.clear()
         self._texts.clear()
@@ -105,7 +105,7 @@ def _common_ends(one: str, other: str) -> tuple[int, int]:
 
     ``a|b|c|d|`` and ``a|x|c|d|``: 2 and 2. It may be a line less. The two do not overlap.
     """
-    first = one.rfind("\n", 0, _common(one, other)) + 1
+    first = one.rfind("\n", 0, _common_prefix_length(one, other)) + 1
     one, other = one[first:], other[first:]
     low, high = 0, min(len(one), len(other))
     while low < high:
@@ -118,7 +118,7 @@ def _common_ends(one: str, other: str) -> tuple[int, int]:
     return first, len(other) - begins if begins else 0
 
 
-def _common(one: str, other: str) -> int:
+def _common_prefix_length(one: str, other: str) -> int:
     """How many characters two texts have in common at their beginnings."""
     low, high = 0, min(len(one), len(other))
     while low < high:

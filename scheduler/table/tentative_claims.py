@@ -10,7 +10,7 @@ import numpy as np
 from objects.inventory import Inventory
 from scheduler.table.arrays import Ints
 from scheduler.table.columns import Columns
-from scheduler.table.numa import NodePart, NodeRooms, choose
+from scheduler.table.numa import NodePart, NodeRooms, choose_nodes
 from scheduler.table.resource_classes import NONE, Classes
 
 
@@ -23,10 +23,10 @@ class TentativeClaims(Columns):
         self._moved: set[int] = set()  # rows of which the room on NUMA nodes is to be computed anew
         self._taken: list[tuple[int, tuple[float, float, float], Mapping[str, int]]] = []
 
-    def enter(self, row: int, inventory: Inventory) -> None:
+    def enter_inventory(self, row: int, inventory: Inventory) -> None:
         """What the ledger says of the host. Name by name: this is done for every claim, and a loop would take twice as long."""
         if inventory.cap_vcpus != self.cap_vcpus.item(row) or inventory.cap_memory_mb != self.cap_memory_mb.item(row):
-            self._resize(row, inventory.cap_vcpus, inventory.cap_memory_mb)
+            self._set_capacity(row, inventory.cap_vcpus, inventory.cap_memory_mb)
         cap, used = inventory.cap_vcpus, inventory.used_vcpus
         self.claimed_vcpus[row] = used
         vcpus = cap - used - self.unaccounted_vcpus.item(row)
@@ -37,26 +37,26 @@ class TentativeClaims(Columns):
         self.cap_disk_gb[row], self.claimed_disk_gb[row] = cap, used
         disk_gb = cap - used - self.unaccounted_disk_gb.item(row)
         if self.classes or inventory.cap_resources or inventory.used_resources:
-            self.classes.enter(row, inventory.cap_resources, inventory.used_resources, first=self.generation.item(row) < 0)
+            self.classes.enter_ledger(row, inventory.cap_resources, inventory.used_resources, first=self.generation.item(row) < 0)
         self.generation[row], self.instances[row] = inventory.generation, inventory.instances
         self.building[row] = inventory.instances - self.guests.item(row)
         self.set_free(row, vcpus, memory_mb, disk_gb)
 
-    def tentative(self) -> Tentative:
-        """Whatever ``take`` took inside is given back at the end, exactly."""
+    def take_tentatively(self) -> Tentative:
+        """Whatever ``take_room`` took inside is given back at the end, exactly."""
         return Tentative(self)
 
     @property
-    def mark(self) -> int:
+    def undo_mark(self) -> int:
         """A point to ``give_back`` to."""
         return len(self._taken)
 
-    def take(self, row: int, vcpus: int, memory_mb: int, disk_gb: int, resources: Mapping[str, int] = NONE) -> None:
+    def take_room(self, row: int, vcpus: int, memory_mb: int, disk_gb: int, resources: Mapping[str, int] = NONE) -> None:
         """One more instance on the row, as far as this plan is concerned. ``resources``: amounts by custom resource class."""
         free = self.free_vcpus.item(row), self.free_memory_mb.item(row), self.free_disk_gb.item(row)
         self._taken.append((row, free, resources))
         if resources:
-            self.classes.take(row, resources)
+            self.classes.take_amounts(row, resources)
         self.instances[row] += 1
         self.building[row] += 1
         self.set_free(row, free[0] - vcpus, free[1] - memory_mb, free[2] - disk_gb)
@@ -66,7 +66,7 @@ class TentativeClaims(Columns):
         if self.classes.numa:
             self._moved.add(row)
 
-    def lend(self, row: int, free: tuple[float, float, float], instances: int, building: int) -> None:
+    def lend_row(self, row: int, free: tuple[float, float, float], instances: int, building: int) -> None:
         """Show this of the row for a while. Before the lock is released, the same call shows again what was there.
 
         So this is no change, and surveys that are kept must not be asked meanwhile.
@@ -76,12 +76,15 @@ class TentativeClaims(Columns):
         if self.classes.numa:
             self._moved.add(row)
 
-    def _recount(self, rows: int | Ints) -> None:
-        super()._recount(rows)
+    def _recount_free(self, rows: int | Ints) -> None:
+        super()._recount_free(rows)
         if self.classes.numa:
-            some = np.atleast_1d(np.asarray(rows, np.int64))
-            used = (self.cap_vcpus[some] - self.free_vcpus[some], self.cap_memory_mb[some] - self.free_memory_mb[some])
-            self.classes.set_used_of(some, *used)
+            recounted = np.atleast_1d(np.asarray(rows, np.int64))
+            used = (
+                self.cap_vcpus[recounted] - self.free_vcpus[recounted],
+                self.cap_memory_mb[recounted] - self.free_memory_mb[recounted],
+            )
+            self.classes.set_used_of(recounted, *used)
 
     def node_rooms(self, rows: Ints | slice) -> NodeRooms | None:
         """What is free on the NUMA nodes of these hosts; None if no host's nodes are counted."""
@@ -102,7 +105,7 @@ class TentativeClaims(Columns):
             return ()
         if row in self._moved:
             self._update_rooms()
-        return choose(self.classes, row, part)
+        return choose_nodes(self.classes, row, part)
 
     def _update_rooms(self) -> None:
         for row in self._moved:
@@ -129,10 +132,10 @@ class Tentative:
 
     def __init__(self, table: TentativeClaims) -> None:
         self._table = table
-        self._mark = table.mark
+        self._mark = table.undo_mark
 
     def __enter__(self) -> None:
-        self._mark = self._table.mark
+        self._mark = self._table.undo_mark
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self._table.give_back(self._mark)

@@ -15,7 +15,7 @@ from scheduler.table.arrays import Ints, Mask
 class Layout:
     """Where operators have put hosts. That does not change.
 
-    ``homes``: host -> cell uuid. ``zones``: host -> name of its zone.
+    ``home_numbers``: host -> cell uuid. ``zones``: host -> name of its zone.
     ``moved``: hosts of which this says something else than the layout before. ``mapped``: hosts that had no home in that.
     """
 
@@ -33,14 +33,14 @@ class Layout:
         self.zones: Mapping[str, str] = zones
         self.aggregates: Aggregates = Aggregates(aggregates, before.aggregates if before else None)
         self.mapped: Set[str] = frozenset(homes.keys() - then_homes.keys())
-        self.moved: Set[str] = self.aggregates.moved | _differing(then_homes, homes) | _differing(then_zones, zones)
+        self.moved: Set[str] = self.aggregates.moved | _differing_hosts(then_homes, homes) | _differing_hosts(then_zones, zones)
 
     def forget_changes(self) -> None:
         """Its changes have been entered: of a first layout they are all hosts twice."""
         self.mapped = self.moved = frozenset()
 
 
-def _differing(before: Mapping[str, str], now: Mapping[str, str]) -> frozenset[str]:
+def _differing_hosts(before: Mapping[str, str], now: Mapping[str, str]) -> frozenset[str]:
     """The hosts with another value, or with one in only one of the two."""
     if before is now:
         return frozenset()
@@ -63,7 +63,7 @@ class Topology:
 
     def set_cell(self, mapping: CellMapping) -> bool:
         """This is how the cell is now. Returns whether its state has changed."""
-        number = self.number(mapping.uuid)
+        number = self.number_of(mapping.uuid)
         changed = self.cells[number].state is not mapping.state
         self.cells[number] = mapping
         self._takes_builds[number] = mapping.state is CellState.ENABLED
@@ -81,14 +81,14 @@ class Topology:
         """
         return self._feed_read
 
-    def home(self, host: str) -> str | None:
+    def home_cell(self, host: str) -> str | None:
         """The uuid of the cell that the host is mapped to."""
         return self.layout.homes.get(host)
 
-    def homes(self, hosts: Sequence[str]) -> Ints:
+    def home_numbers(self, hosts: Sequence[str]) -> Ints:
         """The numbers of the cells that the hosts are mapped to; -1: to none."""
         uuids = map(self.layout.homes.get, hosts)
-        return np.fromiter((-1 if uuid is None else self.number(uuid) for uuid in uuids), np.int64, len(hosts))
+        return np.fromiter((-1 if uuid is None else self.number_of(uuid) for uuid in uuids), np.int64, len(hosts))
 
     def zones_of(self, hosts: Sequence[str]) -> Ints:
         """The numbers of the zones that the hosts are in."""
@@ -101,7 +101,7 @@ class Topology:
             self.zones.append(name)
         return self._zone_numbers[name]
 
-    def number(self, cell_uuid: str) -> int:
+    def number_of(self, cell_uuid: str) -> int:
         """The number of the cell. One that is new takes no builds until more is known of it."""
         if cell_uuid not in self._cell_numbers:
             self._cell_numbers[cell_uuid] = len(self.cells)

@@ -8,7 +8,7 @@ import numpy as np
 
 from objects.group import GroupPolicy
 from scheduler.framework.batch_request import Request
-from scheduler.framework.columns import Floats, divided
+from scheduler.framework.columns import Floats, divide_by
 from scheduler.framework.hosts import Hosts
 from scheduler.framework.weigher import Weigher
 
@@ -22,7 +22,7 @@ class ServerGroupSoftAffinityWeigher(Weigher):
     per_host = True
 
     def weigh(self, hosts: Hosts, request: Request) -> Floats | None:
-        return hosts.members.astype(np.float64) if request.policy is GroupPolicy.SOFT_AFFINITY else None
+        return hosts.member_counts.astype(np.float64) if request.group_policy is GroupPolicy.SOFT_AFFINITY else None
 
 
 class AffinityRoomWeigher(Weigher):
@@ -38,17 +38,17 @@ class AffinityRoomWeigher(Weigher):
     reads: ClassVar[tuple[str, ...] | None] = ("amounts", "group")
 
     def weigh(self, hosts: Hosts, request: Request) -> Floats | None:
-        if not request.founding:
+        if not request.founds_group:
             return None
-        amounts = {what: getattr(request, what) for what in ("vcpus", "memory_mb", "disk_gb")}
-        on_nodes = hosts.most_on_nodes(request.part)
+        amounts = {resource: getattr(request, resource) for resource in ("vcpus", "memory_mb", "disk_gb")}
+        on_nodes = hosts.most_on_nodes(request.node_part)
         if on_nodes is None:
             rooms = []
-        elif hosts.table.aggregates.lowering or on_nodes[on_nodes.argmax()] == np.inf:
+        elif hosts.table.current_aggregates.lowering or on_nodes[on_nodes.argmax()] == np.inf:
             rooms = [on_nodes]
         else:  # nodes have no more vCPUs and memory than their host
             rooms, amounts = [on_nodes], {"disk_gb": request.disk_gb}
-        rooms += [divided(hosts.room(what), amount) for what, amount in amounts.items() if amount]
+        rooms += [divide_by(hosts.free_room(resource), amount) for resource, amount in amounts.items() if amount]
         if not rooms:
             return np.zeros(len(hosts))
         room: Floats = rooms[0]
@@ -69,4 +69,4 @@ class ServerGroupSoftAntiAffinityWeigher(Weigher):
     per_host = True
 
     def weigh(self, hosts: Hosts, request: Request) -> Floats | None:
-        return np.multiply(hosts.members, -1.0) if request.policy is GroupPolicy.SOFT_ANTI_AFFINITY else None
+        return np.multiply(hosts.member_counts, -1.0) if request.group_policy is GroupPolicy.SOFT_ANTI_AFFINITY else None

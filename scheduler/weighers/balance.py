@@ -23,9 +23,9 @@ class BalanceWeigher(Weigher):
     def weigh(self, hosts: Hosts, request: Request) -> Floats:
         amounts = {"vcpus": request.vcpus, "memory_mb": request.memory_mb, "disk_gb": request.disk_gb}
         highest, lowest = np.zeros(len(hosts)), np.ones(len(hosts))
-        for what, amount in amounts.items():
-            capacity = hosts.capacity(what)
-            share = np.clip((hosts.room(what) - amount) / np.maximum(capacity, 1e-9), 0.0, 1.0)
+        for resource, amount in amounts.items():
+            capacity = hosts.capacity_of(resource)
+            share = np.clip((hosts.free_room(resource) - amount) / np.maximum(capacity, 1e-9), 0.0, 1.0)
             highest = np.maximum(highest, np.where(capacity > 0, share, 0.0))
             lowest = np.minimum(lowest, np.where(capacity > 0, share, 1.0))
         apart: Floats = np.maximum(highest - lowest, 0.0)

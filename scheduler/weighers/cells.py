@@ -23,8 +23,8 @@ class CrossCellWeigher(Weigher):
     def weigh(self, hosts: Hosts, request: Request) -> Floats | None:
         if request.source_cell is None or request.only_cell is not None:
             return None
-        there: Mask = hosts.cell == request.source_cell
-        return there.astype(np.float64)
+        is_source_cell: Mask = hosts.cell_numbers == request.source_cell
+        return is_source_cell.astype(np.float64)
 
 
 class CellSpreadWeigher(Weigher):
@@ -37,7 +37,7 @@ class CellSpreadWeigher(Weigher):
     option = "cell_spread_weight_multiplier"
 
     def weigh(self, hosts: Hosts, request: Request) -> Floats | None:
-        if request.group is None and request.spec.num_instances < 2:
+        if request.server_group is None and request.spec.num_instances < 2:
             return None
         return -hosts.cell_members.astype(np.float64)
 
@@ -54,6 +54,6 @@ class CellCapacityWeigher(Weigher):
     option = "cell_capacity_weight_multiplier"
 
     def weigh(self, hosts: Hosts, request: Request) -> Floats:
-        shares = request.remembered(self.name, lambda: np.minimum(hosts.cell_shares("vcpus"), hosts.cell_shares("memory_mb")))
-        column: Floats = shares[hosts.cell]
+        shares = request.remember_result(self.name, lambda: np.minimum(hosts.cell_shares("vcpus"), hosts.cell_shares("memory_mb")))
+        column: Floats = shares[hosts.cell_numbers]
         return column

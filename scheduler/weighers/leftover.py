@@ -35,14 +35,14 @@ USABLE_STEPS = 8
 def used_shares(table: HostTable, request: Request) -> tuple[float, float]:
     """The used shares of vCPUs and memory of all hosts together that are in service: enabled, and in an enabled cell."""
     size = slice(table.size)
-    there = (table.eligible[size] & table.enabled[size]).astype(np.float64)  # a product is faster than a sum of some
+    is_open = (table.eligible[size] & table.enabled[size]).astype(np.float64)  # a product is faster than a sum of some
     hosts = Hosts(table, request)
 
-    def share(what: str) -> float:
-        room, capacity = float(there.dot(hosts.room(what))), float(there.dot(hosts.capacity(what)))
+    def used_share(resource: str) -> float:
+        room, capacity = float(is_open.dot(hosts.free_room(resource))), float(is_open.dot(hosts.capacity_of(resource)))
         return 1.0 - room / capacity if capacity > 0.0 else 0.0
 
-    return share("vcpus"), share("memory_mb")
+    return used_share("vcpus"), used_share("memory_mb")
 
 
 def usable_part(used: float, other: float) -> float:
@@ -95,20 +95,20 @@ class LeftoverWeigher(Weigher):
         """``used_shares``, looked at again when one in USED_AGAIN_PART hosts has changed."""
         if self._used_of is not None:
             known, changes = self._used_of
-            if known is table and table.changes - changes <= table.size // USED_AGAIN_PART:
+            if known is table and table.change_count - changes <= table.size // USED_AGAIN_PART:
                 return self._used
-        self._used, self._used_of = used_shares(table, request), (table, table.changes)
+        self._used, self._used_of = used_shares(table, request), (table, table.change_count)
         return self._used
 
-    def packs(self, table: HostTable, request: Request) -> bool:
+    def packs_request(self, table: HostTable, request: Request) -> bool:
         """Whether it weighs hosts for the request."""
-        spreads = self.settings.leftover_from > 0.0 and request.policy in UNPACKED_POLICIES
-        return not spreads and self.terms(table, request) is not None
+        spreads = self.settings.leftover_from > 0.0 and request.group_policy in UNPACKED_POLICIES
+        return not spreads and self.cached_terms(table, request) is not None
 
     def weigh(self, hosts: Hosts, request: Request) -> Floats | None:
-        if not self.packs(hosts.table, request):
+        if not self.packs_request(hosts.table, request):
             return None
-        terms = self.terms(hosts.table, request) or (1.0, 1.0)
+        terms = self.cached_terms(hosts.table, request) or (1.0, 1.0)
         # in place: a pass of its own for each operation, over the arrays of two resources
         vcpus = self._free_share(hosts, "vcpus", request, terms[0])
         memory = self._free_share(hosts, "memory_mb", request, terms[1])
@@ -121,10 +121,10 @@ class LeftoverWeigher(Weigher):
         return vcpus
 
     @staticmethod
-    def _free_share(hosts: Hosts, what: str, request: Request, usable: float) -> Floats:
+    def _free_share(hosts: Hosts, resource: str, request: Request, usable: float) -> Floats:
         """What is free with the server placed, of the usable part of each host."""
-        room, even = hosts.room(what), hosts.even_room(what)
-        amount: int = getattr(request, what)
+        room, even = hosts.free_room(resource), hosts.even_room(resource)
+        amount: int = getattr(request, resource)
         share: Floats
         if even is None:
             share = room - amount
@@ -132,7 +132,7 @@ class LeftoverWeigher(Weigher):
             share = np.minimum(room, even, out=even)
             share -= amount
             np.maximum(share, 0.0, out=share)
-        share *= hosts.inverse_capacity(what)
+        share *= hosts.inverse_capacity(resource)
         if usable < 1.0:
             share -= 1.0 - usable
             share /= usable

@@ -28,7 +28,7 @@ class NumInstancesWeigher(Weigher):
     reads = ()
 
     def weigh(self, hosts: Hosts, request: Request) -> Floats:
-        return hosts.instances.astype(np.float64)
+        return hosts.instance_counts.astype(np.float64)
 
 
 class BuildFailureWeigher(Weigher):
@@ -42,11 +42,11 @@ class BuildFailureWeigher(Weigher):
     reads = ()
 
     @property
-    def multiplier(self) -> float:
+    def weight_multiplier(self) -> float:
         return -self.settings.build_failure_weight_multiplier
 
-    def multipliers(self, hosts: Hosts) -> Floats | float:
-        return -hosts.least(self.option, self.settings.build_failure_weight_multiplier)
+    def host_multipliers(self, hosts: Hosts) -> Floats | float:
+        return -hosts.least_of_aggregates(self.option, self.settings.build_failure_weight_multiplier)
 
     def weigh(self, hosts: Hosts, request: Request) -> Floats | None:
         failed = hosts.failed_builds

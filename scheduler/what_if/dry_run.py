@@ -23,24 +23,24 @@ TIES_COUNTED = 100
 
 
 class DryRunPlanner(ClaimPlanner):
-    """The planner of claims, for a transaction that writes nothing. ``answers``: one for each job, once ``finish`` was called.
+    """The planner of claims, for a transaction that writes nothing. ``answers``: one for each job, once ``finish_plan`` was called.
 
     A job has no answer if it was lost, failed, or waits for hosts that this process has not heard of yet.
     """
 
     answers: tuple[DryRun | None, ...] = ()
 
-    def finish(self) -> tuple[Sequence[Sequence[Placement]], Sequence[Decision]]:
+    def finish_plan(self) -> tuple[Sequence[Sequence[Placement]], Sequence[Decision]]:
         with self._table.lock:
-            made = super().finish()
-            self._open()
-            self.answers = tuple(self._answer(job, request) for job, request in zip(self._jobs, self._requests, strict=True))
-            return made
+            finished = super().finish_plan()
+            self._make_requests()
+            self.answers = tuple(self._answer_job(job, request) for job, request in zip(self._jobs, self._requests, strict=True))
+            return finished
 
-    def _answer(self, job: Job, request: Request) -> DryRun | None:
+    def _answer_job(self, job: Job, request: Request) -> DryRun | None:
         if job.decision is None or job.premature:
             return None
-        scores = self._scores(job, request)
+        scores = self._scores_by_server(job, request)
         planned = {placement.instance_uuid: placement.selections[0] for placement in job.placements}
         servers: list[PlannedServer] = []
         for choice in job.decision.choices:
@@ -62,7 +62,7 @@ class DryRunPlanner(ClaimPlanner):
         decision = msgspec.structs.replace(job.decision, id="")
         return DryRun(decision=decision, servers=tuple(servers), one_of=self._one_of(job) if planned else 0)
 
-    def _scores(self, job: Job, request: Request) -> dict[str, dict[str, float]]:
+    def _scores_by_server(self, job: Job, request: Request) -> dict[str, dict[str, float]]:
         """What each weigher adds for each placed server. Cell-wide weighers count no servers of the batch."""
         if job.survey is None or not job.rows:
             return {}
@@ -76,15 +76,16 @@ class DryRunPlanner(ClaimPlanner):
         for part in job.survey.parts:
             raw = part.weigher.weigh(hosts, request)
             if raw is not None:
-                added[part.weigher.name] = part.of(hosts, raw)
+                added[part.weigher.name] = part.scores_of(hosts, raw)
         return {
-            uuid: {name: round(float(each[position]), 6) for name, each in added.items()} for position, uuid in enumerate(job.rows)
+            uuid: {name: round(float(parts[position]), 6) for name, parts in added.items()}
+            for position, uuid in enumerate(job.rows)
         }
 
     def _one_of(self, job: Job) -> int:
         """From how many hosts that of the first server was drawn: those as good as the best, and those of ``host_subset_size``."""
         if job.survey is None:
             return 0
-        _, scores = job.survey.best(TIES_COUNTED)
+        _, scores = job.survey.best_rows(TIES_COUNTED)
         equal = int(tally(scores >= scores[0] - TIE_NOISE)) if scores.size and self._driver.shuffle else 1
         return max(equal, min(self._driver.subset, scores.size))

@@ -20,7 +20,7 @@ from objects.inventory import Slot
 from objects.spec import Image, RequestSpec, ServerProperties
 from scheduler.engine import engine
 from scheduler.engine.driver import SchedulerDriver
-from scheduler.engine.job import Job, PlanContext, checked
+from scheduler.engine.job import Job, PlanContext, checked_job
 from scheduler.engine.surveying import survey
 from scheduler.framework.hosts import Hosts
 from scheduler.framework.members import Members
@@ -47,13 +47,13 @@ def rows_of(table: HostTable, lost: Loss) -> Ints:
     if lost.kind is LossKind.CELL:
         return np.flatnonzero(table.home[: table.size] == table.cell_number(lost.name))
     if lost.kind is LossKind.RACK:
-        names = table.aggregates.racks.names
+        names = table.current_aggregates.rack_layout.names
         rack = names.index(lost.name) if lost.name in names else len(names)
         return np.flatnonzero((table.racks_of(slice(table.size)) == rack) & (table.home[: table.size] >= 0))
     return np.flatnonzero((table.zone[: table.size] == table.zone_number(lost.name)) & (table.home[: table.size] >= 0))
 
 
-def without(spec: RequestSpec, lost: Loss, hosts: Sequence[str]) -> RequestSpec:
+def spec_without_lost(spec: RequestSpec, lost: Loss, hosts: Sequence[str]) -> RequestSpec:
     """The request, kept off what is lost by the filters that always run."""
     if lost.kind is LossKind.CELL:
         return msgspec.structs.replace(spec, excluded_cells=(*spec.excluded_cells, lost.name))
@@ -65,8 +65,8 @@ def kinds_of(context: RequestContext, displaced: DisplacedServers, lost: Loss, h
     alike: defaultdict[str, list[ClaimedBody]] = defaultdict(list)
     plain: dict[str, RequestSpec] = {}
     for body in displaced.bodies:
-        spec = _plain(displaced.specs[body.batch_id], body.image)
-        key = stored.dump(spec)
+        spec = _plain_spec(displaced.specs[body.batch_id], body.image)
+        key = stored.dump_value(spec)
         plain[key] = spec
         alike[key].append(body)
     if len(alike) > KINDS_LIMIT:
@@ -74,16 +74,16 @@ def kinds_of(context: RequestContext, displaced: DisplacedServers, lost: Loss, h
     kinds: list[Kind] = []
     for key, bodies in alike.items():
         spec = msgspec.structs.replace(
-            without(plain[key], lost, hosts),
+            spec_without_lost(plain[key], lost, hosts),
             batch_id=bodies[0].batch_id,
             num_instances=len(bodies),
             fences={body.uuid: 1 for body in bodies},
         )
-        kinds.append(Kind(checked(context, spec, list(spec.fences)), tuple(bodies)))
+        kinds.append(Kind(checked_job(context, spec, list(spec.fences)), tuple(bodies)))
     return sorted(kinds, key=lambda kind: (kind.job.takes.vcpus, kind.job.takes.memory_mb), reverse=True)
 
 
-def place(
+def place_bodies(
     table: HostTable, driver: SchedulerDriver, moment: PlanContext, kinds: Sequence[Kind], slots: Sequence[Slot], lost: Ints
 ) -> LossOutcome:
     """Place what fits, and tell what does not. The table then shows what was placed."""
@@ -91,21 +91,21 @@ def place(
     members: dict[str, Members] = {}
     stranded: list[StrandedServer] = []
     for job, bodies in kinds:
-        request = job.request(table, moment)
+        request = job.make_request(table, moment)
         if job.spec.group is not None:
             group = job.spec.group.uuid
-            left = [slot for slot in slots if slot.group_uuid == group and slot.host.lower() not in names]
-            request.members = members.setdefault(group, Members(left))
-        chosen = driver.place(table, request, survey(table, driver, request, len(bodies)), len(bodies))
+            remaining_slots = [slot for slot in slots if slot.group_uuid == group and slot.host.lower() not in names]
+            request.members = members.setdefault(group, Members(remaining_slots))
+        chosen = driver.place_instances(table, request, survey(table, driver, request, len(bodies)), len(bodies))
         if len(chosen) < len(bodies):
-            _, counts = engine.narrow(driver.chain(request).filters, Hosts(table, request), request)
-            reason = driver.refusal(counts, len(table), 0, 1)
-            stranded += [_stranded(table, job, body, reason) for body in bodies[len(chosen) :]]
+            _, counts = engine.narrow_hosts(driver.chain_for(request).all_filters, Hosts(table, request), request)
+            reason = driver.refusal_message(counts, len(table), 0, 1)
+            stranded += [_stranded_server(table, job, body, reason) for body in bodies[len(chosen) :]]
     servers = sum(len(kind.bodies) for kind in kinds)
     return LossOutcome(hosts=lost.size, servers=servers, placed=servers - len(stranded), stranded=tuple(stranded))
 
 
-def _plain(spec: RequestSpec, rebuilt_from: Image | None) -> RequestSpec:
+def _plain_spec(spec: RequestSpec, rebuilt_from: Image | None) -> RequestSpec:
     """The request of one new server with the conditions that an evacuation keeps, and nothing that tells it from others."""
     return RequestSpec(
         batch_id="",
@@ -122,7 +122,7 @@ def _plain(spec: RequestSpec, rebuilt_from: Image | None) -> RequestSpec:
     )
 
 
-def _stranded(table: HostTable, job: Job, body: ClaimedBody, reason: str) -> StrandedServer:
+def _stranded_server(table: HostTable, job: Job, body: ClaimedBody, reason: str) -> StrandedServer:
     row = table.find_inventory(body.inventory_id)
     return StrandedServer(
         id=body.server_uuid,

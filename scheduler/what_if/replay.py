@@ -33,7 +33,7 @@ from scheduler.engine.always import ResourceClassFilter
 from scheduler.engine.decision_inputs import FREE_SETTINGS, UNSAID_SETTINGS, settings_of
 from scheduler.engine.driver import SchedulerDriver
 from scheduler.engine.job import Job, PlanContext
-from scheduler.engine.survey import FleetSurvey, WeigherScale, scale
+from scheduler.engine.survey import FleetSurvey, WeigherScale, scale_weights
 from scheduler.filters.affinity import ServerGroupAffinityFilter, ServerGroupAntiAffinityFilter
 from scheduler.filters.capacity import CoreFilter, DiskFilter, RamFilter
 from scheduler.filters.load import IoOpsFilter, NumInstancesFilter
@@ -45,7 +45,7 @@ from scheduler.framework.settings import SchedulerSettings
 from scheduler.framework.weigher import Weigher
 from scheduler.plugins import load_driver
 from scheduler.table.aggregation import RATIOS
-from scheduler.table.arrays import Floats, mixed
+from scheduler.table.arrays import Floats, mix_bits
 from scheduler.table.host_table import HostTable
 from scheduler.weighers.load import BuildFailureWeigher
 
@@ -95,7 +95,7 @@ class Replay(Object, frozen=True, kw_only=True):
         return all(server.then == server.now for server in self.servers if server.certain)
 
 
-def replay(
+def replay_decision(
     decision: Decision,
     spec: RequestSpec,
     cell_uuids: Mapping[str, str],
@@ -146,7 +146,9 @@ class _Replay:
             excluded_hosts=basis.excluded_hosts,
         )
         named = len(basis.hosts) - len(basis.further)
-        self._names = [(each.host, each.node, each.cell) for each in decision.candidates[:named]] + list(basis.further)
+        self._names = [(candidate.host, candidate.node, candidate.cell) for candidate in decision.candidates[:named]] + list(
+            basis.further
+        )
         before = load_driver(then)
         self._in_force = {one.name for one in before.filters} | {count.name for count in decision.filters}
         self._then_weighers = {one.name: one for one in before.weighers}
@@ -157,10 +159,10 @@ class _Replay:
         self._notes: list[str] = []
 
     def run(self) -> Replay:
-        found = self._survey()
-        chosen = self._choose(found)
+        surveyed = self._survey_then()
+        chosen = self._choose_rows(surveyed)
         hosts = [self._table.hosts[row] for row in chosen] + [None] * (len(self._placed) - len(chosen))
-        certain = self._certain()
+        certain = self._certain_count()
         servers = [
             ReplayedServer(instance_uuid=choice.instance_uuid, then=choice.host or "", now=host, certain=number < certain)
             for number, (choice, host) in enumerate(zip(self._placed, hosts, strict=True))
@@ -172,7 +174,7 @@ class _Replay:
         reasons: tuple[str, ...] = ()
         for server, choice in zip(servers, self._placed, strict=True):
             if server.certain and server.then != server.now:
-                reasons = tuple(self._reasons(found, choice, server.now))
+                reasons = tuple(self._explain_move(surveyed, choice, server.now))
                 break
         return Replay(
             decision=self._decision,
@@ -204,39 +206,39 @@ class _Replay:
         table.set_topology(mappings, homes, zones, [*self._of_then(), *self._of_now()])
         order = sorted(range(len(self._names)), key=basis.rows.__getitem__) if basis.rows else range(len(self._names))
         for position in order:
-            self._enter(table, position, cells[self._names[position][2]])
+            self._enter_host(table, position, cells[self._names[position][2]])
         return table
 
-    def _enter(self, table: HostTable, position: int, cell_uuid: str) -> None:
-        kept, (host, node, _) = self._basis.hosts[position], self._names[position]
-        free = {name: int(each[position]) for name, each in self._basis.resources.items()}
-        free = numa.without(free) | _node_capacities(free, kept)
+    def _enter_host(self, table: HostTable, position: int, cell_uuid: str) -> None:
+        kept_host, (host, node, _) = self._basis.hosts[position], self._names[position]
+        free = {name: int(amounts[position]) for name, amounts in self._basis.resources.items()}
+        free = numa.without_nodes(free) | _node_capacities(free, kept_host)
         inventory = Inventory(
-            id=kept.inventory,
+            id=kept_host.inventory,
             host=host,
             node=node,
             cell_uuid=cell_uuid,
-            generation=max(kept.generation, 0),
-            cap_vcpus=kept.cap_vcpus,
-            cap_memory_mb=kept.cap_memory_mb,
-            cap_disk_gb=kept.cap_disk_gb,
-            instances=kept.instances,
+            generation=max(kept_host.generation, 0),
+            cap_vcpus=kept_host.cap_vcpus,
+            cap_memory_mb=kept_host.cap_memory_mb,
+            cap_disk_gb=kept_host.cap_disk_gb,
+            instances=kept_host.instances,
             cap_resources=free,
         )
         table.set_inventory(inventory, now=0.0)
         attributes = dict(self._attributes.get((host, node), {}))
         node_of_then = ComputeNode(
-            host=host, node=node, vcpus=0, memory_mb=0, disk_gb=0, attributes=attributes, failed_builds=kept.failed_builds
+            host=host, node=node, vcpus=0, memory_mb=0, disk_gb=0, attributes=attributes, failed_builds=kept_host.failed_builds
         )
         table.set_node(cell_uuid, node_of_then)
         table.set_service(cell_uuid, host, time.monotonic(), disabled=False, forced_down=False)
-        row = table.find(host, node)
+        row = table.find_row(host, node)
         if row is None:
             raise errors.Invalid(f"Decision {self._decision.id}: host {host} of its record cannot be entered.")
-        table.set_free(row, kept.free_vcpus, kept.free_memory_mb, kept.free_disk_gb)
-        table.instances[row], table.building[row] = kept.instances, kept.building
-        for what in RATIOS:
-            getattr(table, f"ratio_{what}")[row] = 1.0
+        table.set_free(row, kept_host.free_vcpus, kept_host.free_memory_mb, kept_host.free_disk_gb)
+        table.instances[row], table.building[row] = kept_host.instances, kept_host.building
+        for resource in RATIOS:
+            getattr(table, f"ratio_{resource}")[row] = 1.0
 
     def _of_then(self) -> Iterator[Aggregate]:
         """An aggregate for each host, with the multipliers and limits that aggregates gave it.
@@ -246,14 +248,14 @@ class _Replay:
         basis = self._basis
         for position, (host, _, _) in enumerate(self._names):
             metadata: dict[str, str] = {}
-            for name, each in basis.multipliers.items():
+            for name, multipliers in basis.multipliers.items():
                 weigher = self._then_weighers.get(name)
-                if weigher is not None and each[position] != weigher.multiplier:
+                if weigher is not None and multipliers[position] != weigher.weight_multiplier:
                     sign = -1 if isinstance(weigher, BuildFailureWeigher) else 1  # whose option is positive
-                    metadata[weigher.option] = repr(sign * each[position])
-            for what, limits in basis.limits.items():
-                own: float = getattr(basis.hosts[position], f"cap_{what}")
-                metadata[RATIOS[what]] = repr(limits[position] / own if own else 1.0)
+                    metadata[weigher.option] = repr(sign * multipliers[position])
+            for resource, limits in basis.limits.items():
+                own_capacity: float = getattr(basis.hosts[position], f"cap_{resource}")
+                metadata[RATIOS[resource]] = repr(limits[position] / own_capacity if own_capacity else 1.0)
             if metadata:
                 yield Aggregate(id=-1 - position, name=f"of {host}", hosts=(host,), metadata=metadata)
 
@@ -266,36 +268,36 @@ class _Replay:
     def _made_request(self) -> Request:
         job = Job(RequestContext(request_id=self._decision.request_id), self._spec, tuple(self._spec.fences))
         moment = PlanContext(time.monotonic(), self._decision.at, -np.inf, young=False, mapped_since=-np.inf, ages={})
-        request = job.request(self._table, moment)
+        request = job.make_request(self._table, moment)
         request.seed = self._decision.seed
         for name, terms in self._basis.terms.items():
-            request.remembered(("terms", name), partial(tuple, terms))
+            request.remember_result(("terms", name), partial(tuple, terms))
         if self._spec.group is not None:
             slots: dict[str, list[Slot]] = {}
             for (host, _, _), (placed, held) in zip(self._names, self._basis.members, strict=True):
-                slots[host] = [self._slot(host, number, held=number >= placed) for number in range(placed + held)]
-            request.members = Members([slot for some in slots.values() for slot in some])
+                slots[host] = [self._make_slot(host, number, held=number >= placed) for number in range(placed + held)]
+            request.members = Members([slot for host_slots in slots.values() for slot in host_slots])
         return request
 
-    def _slot(self, host: str, number: int, *, held: bool) -> Slot:
+    def _make_slot(self, host: str, number: int, *, held: bool) -> Slot:
         group = self._spec.group.uuid if self._spec.group is not None else ""
         return Slot(group_uuid=group, instance_uuid=f"{host}/{number}", host=host, held=held)
 
     # -- choosing --------------------------------------------------------------------------------------------------------------
 
-    def _survey(self) -> FleetSurvey:
+    def _survey_then(self) -> FleetSurvey:
         hosts = Hosts(self._table, self._request)
-        left, counts = engine.narrow(self._driver.chain(self._request).filters, hosts, self._request)
-        parts = tuple(self._parts(hosts))
+        passed, counts = engine.narrow_hosts(self._driver.chain_for(self._request).all_filters, hosts, self._request)
+        parts = tuple(self._recorded_parts(hosts))
         scores = np.zeros(len(hosts))
         for part in parts:
-            scores = part.added(scores, hosts, part.raw)
-        return FleetSurvey(hosts, left, scores, parts, counts, self._request.seed if self._driver.shuffle else None)
+            scores = part.add_scores(scores, hosts, part.raw)
+        return FleetSurvey(hosts, passed, scores, parts, counts, self._request.seed if self._driver.shuffle else None)
 
-    def _parts(self, hosts: Hosts) -> Iterator[WeigherScale]:
+    def _recorded_parts(self, hosts: Hosts) -> Iterator[WeigherScale]:
         """The weighers with the scales of then; of a weigher that was not in force, with that of the kept hosts."""
         basis = self._basis
-        applying = {one.name: one for one in self._driver.chain(self._request).weighers}
+        applying = {one.name: one for one in self._driver.chain_for(self._request).weighers}
         names = [name for name in basis.scales if name in applying or name not in self._then_weighers]
         for name in [*names, *(name for name in applying if name not in basis.scales)]:
             weigher: Weigher | None = applying.get(name)
@@ -304,11 +306,11 @@ class _Replay:
                     self._notes.append(f"{name} is left out: the record does not say how full the fleet was.")
                 continue
             if name in basis.raws:
-                own = basis.multipliers.get(name, (1.0,))[0]
-                weigher = _KeptWeights(self._now, name, self._by_row(basis.raws[name]), weigher, own)
+                own_multiplier = basis.multipliers.get(name, (1.0,))[0]
+                weigher = _KeptWeights(self._now, name, self._by_row(basis.raws[name]), weigher, own_multiplier)
             multiplier = None if weigher is not None and name in basis.multipliers and weigher.option else 0.0
             if weigher is not None and multiplier == 0.0:
-                multiplier = weigher.multiplier
+                multiplier = weigher.weight_multiplier
             raw = weigher.weigh(hosts, self._request) if weigher is not None and multiplier != 0.0 else None
             if weigher is None or raw is None:
                 continue
@@ -317,26 +319,26 @@ class _Replay:
                 yield WeigherScale(weigher, np.maximum(raw, low) if floored else raw, multiplier, low, span, floored)
             else:
                 self._notes.append(f"{name} was not in force: its scale is that of the kept hosts, not of the fleet.")
-                yield scale(weigher, raw, multiplier, None)
+                yield scale_weights(weigher, raw, multiplier, None)
 
-    def _by_row(self, each: Sequence[float]) -> Floats:
+    def _by_row(self, values: Sequence[float]) -> Floats:
         """Numbers of the kept hosts, in the order of the table's rows."""
         by_row = np.zeros(self._table.size)
-        for (host, node, _), number in zip(self._names, each, strict=True):
-            row = self._table.find(host, node)
+        for (host, node, _), number in zip(self._names, values, strict=True):
+            row = self._table.find_row(host, node)
             if row is not None:
                 by_row[row] = number
         return by_row
 
-    def _choose(self, found: FleetSurvey) -> list[int]:
+    def _choose_rows(self, surveyed: FleetSurvey) -> list[int]:
         subset, top = self._driver.subset, self._basis.top
         if subset == 1:
-            return self._place(found, len(self._placed))
-        among = min(subset, self._passing)
+            return self._place_servers(surveyed, len(self._placed))
+        among = min(subset, self._passing_count)
         if among <= top:
-            return self._place(found, len(self._placed))
-        place = mixed(self._request.seed + 1) % among
-        best = self._in_drawing_order(found)
+            return self._place_servers(surveyed, len(self._placed))
+        place = mix_bits(self._request.seed + 1) % among
+        best = self._in_drawing_order(surveyed)
         if place < top:
             return best[place : place + 1]
         self._notes.append(
@@ -344,33 +346,33 @@ class _Replay:
         )
         return best[-1:] if len(best) > top else []
 
-    def _place(self, found: FleetSurvey, count: int) -> list[int]:
-        with self._table.tentative():
-            return self._driver.place(self._table, self._request, found, count)
+    def _place_servers(self, surveyed: FleetSurvey, count: int) -> list[int]:
+        with self._table.take_tentatively():
+            return self._driver.place_instances(self._table, self._request, surveyed, count)
 
-    def _in_drawing_order(self, found: FleetSurvey) -> list[int]:
+    def _in_drawing_order(self, surveyed: FleetSurvey) -> list[int]:
         """Rows from which one is drawn, as the engine orders them."""
-        rows, scores = found.rows, found.scores
+        rows, scores = surveyed.passing_rows, surveyed.passing_scores
         ordered: list[int] = rows[np.lexsort((self._table.inventory[rows], -scores))].tolist()
         return ordered
 
     @property
-    def _passing(self) -> int:
+    def _passing_count(self) -> int:
         """How many hosts passed then."""
         counted = self._decision.filters[-1].after if self._decision.filters and not self._decision.message else 0
         return self._basis.passing or max(counted, len(self._basis.hosts))
 
-    def _certain(self) -> int:
+    def _certain_count(self) -> int:
         """Of how many servers, from the first on, the record keeps what their hosts depended on."""
         basis, count = self._basis, len(self._placed)
         if basis.replaced:
             return 0
-        kept = {(host, node) for host, node, _ in self._names}
-        known = next((number for number, each in enumerate(self._placed) if (each.host, each.node) not in kept), count)
+        kept_names = {(host, node) for host, node, _ in self._names}
+        known = next((number for number, placed in enumerate(self._placed) if (placed.host, placed.node) not in kept_names), count)
         if set(basis.raws) - {STRIPE} or self._request.racks_limited:  # racks are not kept
             known = min(known, 1)
         subset = max(self._driver.subset, self._then_subset)
-        if subset > 1 and self._passing > basis.top:
+        if subset > 1 and self._passing_count > basis.top:
             known = min(known, max(basis.top - subset + 1, 1))
         return known
 
@@ -385,13 +387,13 @@ class _Replay:
             (name, then[name], now[name]) for name in UNSAID_SETTINGS if then[name] != now[name] and name not in FREE_SETTINGS
         )
 
-    def _reasons(self, found: FleetSurvey, choice: DecidedInstance, now: str | None) -> Iterator[str]:
+    def _explain_move(self, surveyed: FleetSurvey, choice: DecidedInstance, now: str | None) -> Iterator[str]:
         """Which filter or weigher moved the server, and by how much."""
-        before = self._table.find(choice.host or "", choice.node or "")
+        before = self._table.find_row(choice.host or "", choice.node or "")
         if before is None:
             return
         then = self._table.hosts[before]
-        refusing = self._refusing(before)
+        refusing = self._refusing_filter(before)
         if refusing:
             yield f"{then} is refused by {refusing}."
         if now is None:
@@ -399,38 +401,38 @@ class _Replay:
             return
         after = next(row for row in self._table.rows_of[now.lower()])
         rows = np.array([before, after], np.int64)
-        scores = found.scores_of(rows).tolist()
+        scores = surveyed.scores_of(rows).tolist()
         if not refusing:
             when = "" if choice is self._placed[0] else " before the batch"
             yield f"{now} scores {scores[1]:.4f}, {then} {scores[0]:.4f}{when}."
         hosts = Hosts(self._table, self._request, rows)
-        for part in found.parts:
+        for part in surveyed.parts:
             raw = part.weigher.weigh(hosts, self._request)
-            added = part.of(hosts, raw).tolist() if raw is not None else [0.0, 0.0]
+            added = part.scores_of(hosts, raw).tolist() if raw is not None else [0.0, 0.0]
             if abs(added[1] - added[0]) >= 5e-5:
                 yield f"{part.weigher.name} adds {added[1]:.4f} to {now}, {added[0]:.4f} to {then}: {added[1] - added[0]:+.4f}."
         for name in self._basis.scales:
-            if name in self._then_weighers and all(part.weigher.name != name for part in found.parts):
+            if name in self._then_weighers and all(part.weigher.name != name for part in surveyed.parts):
                 yield f"{name}, which was in force, has no weight now."
         if max(self._driver.subset, self._then_subset) > 1:
             yield "Hosts are drawn among the best, by the seed of the request."
 
-    def _refusing(self, row: int) -> str:
+    def _refusing_filter(self, row: int) -> str:
         """The filter that refuses the row now, with its reason."""
         hosts = Hosts(self._table, self._request, np.array([row], np.int64))
-        for one in self._driver.chain(self._request).filters:
+        for one in self._driver.chain_for(self._request).all_filters:
             passed = one.passes(hosts, self._request)
             if passed is not None and not passed[0]:
                 return f"{one.name} ({one.reason})"
         return ""
 
 
-def _node_capacities(free: Mapping[str, int], kept: KeptHost) -> dict[str, int]:
+def _node_capacities(free: Mapping[str, int], kept_host: KeptHost) -> dict[str, int]:
     """Capacities of NUMA nodes by which as much is free on each as then. For the table, all that is used is tied to no node."""
     nodes = {name: room for name, room in free.items() if numa.node_of_class(name) is not None}
     if all(room < 0 for room in nodes.values()):
         return {}  # its nodes were not counted
-    used = {True: kept.cap_vcpus - kept.free_vcpus, False: kept.cap_memory_mb - kept.free_memory_mb}
+    used = {True: kept_host.cap_vcpus - kept_host.free_vcpus, False: kept_host.cap_memory_mb - kept_host.free_memory_mb}
     return {name: int(room + used[name.endswith("_VCPU")]) for name, room in nodes.items() if room >= 0}
 
 
@@ -439,15 +441,15 @@ class _KeptWeights(Weigher):
 
     reads = ()
 
-    def __init__(self, settings: SchedulerSettings, name: str, by_row: Floats, like: Weigher | None, own: float) -> None:
-        """``like``: the configured weigher of this name. ``own``: the multiplier if there is none."""
+    def __init__(self, settings: SchedulerSettings, name: str, by_row: Floats, like: Weigher | None, own_multiplier: float) -> None:
+        """``like``: the configured weigher of this name. ``own_multiplier``: the multiplier if there is none."""
         super().__init__(settings)
         self.name = name
-        self._by_row, self._like, self._own = by_row, like, own
+        self._by_row, self._like, self._own_multiplier = by_row, like, own_multiplier
 
     @property
-    def multiplier(self) -> float:
-        return self._like.multiplier if self._like is not None else self._own
+    def weight_multiplier(self) -> float:
+        return self._like.weight_multiplier if self._like is not None else self._own_multiplier
 
     def weigh(self, hosts: Hosts, request: Request) -> Floats:
         del request

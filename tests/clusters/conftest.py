@@ -27,7 +27,7 @@ def standing(kind: type[C]) -> Iterator[C]:
         cluster = kind(Path(name) / "c")
         try:
             try:
-                cluster.install()
+                cluster.install_missing()
             except Unavailable as why:
                 pytest.skip(f"{kind.NAME} cannot be had: {why}")
             cluster.start()

@@ -9,7 +9,7 @@ import pytest
 
 from db.cell import unknown_guests
 from db.sql.engine import Database
-from db.sql.sync import sync
+from db.sql.sync import sync_schema
 from deploy.postgresql_replicated import PostgreSQLAsynchronous
 from objects import errors
 from service.periodic import wait_until
@@ -31,7 +31,7 @@ class Replicated(Ground):
         if name != self._name:
             return super()._make_database(name)
         url = self.cluster.create_database(name, name, "secret")
-        sync(url, "api" if name == "api" else "cell")
+        sync_schema(url, "api" if name == "api" else "cell")
         return url
 
 
@@ -99,4 +99,4 @@ def test_servers_that_a_cell_lost_are_told_kept_and_adopted(cloud: Region, async
     assert wait_until(lambda: agrees(cloud), PATIENCE, 1.0)
     assert {status_of(cloud, uuid) for uuid in (*kept, *lost)} == {"ACTIVE"}
     cloud.settle(PATIENCE)
-    database.dispose()
+    database.dispose_connections()

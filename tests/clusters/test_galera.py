@@ -15,7 +15,7 @@ from cli.databases import connecting
 from db.api.rows import incarnation
 from db.sql import galera as nodes
 from db.sql.engine import Database
-from db.sql.sync import sync
+from db.sql.sync import sync_schema
 from deploy.galera import GaleraTwoWriters
 from objects import errors
 from service import config
@@ -34,8 +34,8 @@ _CLOSE = sa.text("UPDATE guards SET is_open = 0, counted = :counted WHERE id = :
 def urls(galera: GaleraTwoWriters) -> list[str]:
     """Of one database, at each node."""
     url = galera.create_database("api", "api", "secret")
-    sync(url, "api")
-    return [url.replace(f":{galera.port}/", f":{node.port}/") for node in galera.nodes]
+    sync_schema(url, "api")
+    return [url.replace(f":{galera.port}/", f":{node.port}/") for node in galera.cluster_nodes]
 
 
 @pytest.fixture
@@ -43,7 +43,7 @@ def writers(urls: list[str]) -> Iterator[list[Database]]:
     made = [Database(url, name=f"node{number}") for number, url in enumerate(urls)]
     yield made
     for database in made:
-        database.dispose()
+        database.dispose_connections()
 
 
 def new_guards(tx: sa.Connection) -> None:
@@ -142,7 +142,7 @@ def test_a_node_sees_at_once_what_another_one_committed(writers: list[Database])
 
 def test_all_nodes_are_one_server(writers: list[Database]) -> None:
     """Otherwise a fail-over would be taken for a restored backup."""
-    writers[0].write(incarnation.advance)
+    writers[0].write(incarnation.advance_mark)
     told = {database.read(lambda tx: tx.execute(sa.select(incarnation.ServerIdentity())).scalar_one()) for database in writers}
     assert len(told) == 1
     found = [database.read(incarnation.read) for database in writers]
@@ -150,21 +150,21 @@ def test_all_nodes_are_one_server(writers: list[Database]) -> None:
 
 
 def test_what_does_not_fit_is_found(writers: list[Database], urls: list[str], galera: GaleraTwoWriters, tmp_path: Path) -> None:
-    assert writers[0].read(nodes.misfits) == []
+    assert writers[0].read(nodes.list_misfits) == []
     file = tmp_path / "api.conf"
     file.write_text(f"[api_database]\nconnection = {urls[1]}\n")
 
     def checked() -> connecting.ConnectionAnswer:
-        (answer,) = connecting.ask(config.load(["--config-file", str(file)], service.opts.list_opts()))
+        (answer,) = connecting.try_connections(config.load_options(["--config-file", str(file)], service.opts.list_opts()))
         return answer
 
     assert checked().fits
     assert checked().text.endswith("answers, a node of a Galera cluster: it fits")
-    admin = sa.create_engine(galera.nodes[1].url, isolation_level="AUTOCOMMIT")
+    admin = sa.create_engine(galera.cluster_nodes[1].admin_url, isolation_level="AUTOCOMMIT")
     with admin.connect() as connection:
         connection.exec_driver_sql("SET GLOBAL wsrep_OSU_method = 'RSU'")
-        writers[1].dispose()
-        found = writers[1].read(nodes.misfits)
+        writers[1].dispose_connections()
+        found = writers[1].read(nodes.list_misfits)
         told = checked()
         connection.exec_driver_sql("SET GLOBAL wsrep_OSU_method = 'TOI'")
     assert found is not None
@@ -188,13 +188,13 @@ def test_without_quorum_nothing_is_written_and_then_work_goes_on(writers: list[D
 
     assert write()
     for number in (1, 2):
-        galera.freeze(number)
+        galera.freeze_node(number)
     try:
         assert wait_until(lambda: not write(), PATIENCE)
         before = len(answered)
     finally:
         for number in (1, 2):
-            galera.thaw(number)
+            galera.thaw_node(number)
     assert wait_until(write, PATIENCE)
     counted = writers[1].read(lambda tx: tx.execute(sa.text("SELECT counted FROM guards WHERE id = 2")).scalar_one())
     assert counted >= len(answered) > before, "what was answered is there; what was refused may be, as for any lost commit"

@@ -9,7 +9,7 @@ import sqlalchemy as sa
 from db.api.rows import incarnation
 from db.api.rows.tables import epochs
 from db.sql.engine import Database
-from db.sql.sync import sync
+from db.sql.sync import sync_schema
 from deploy.postgresql_replicated import PostgreSQLAsynchronous, PostgreSQLReplicated
 from objects import errors
 from service.periodic import wait_until
@@ -19,7 +19,7 @@ PATIENCE = 60.0
 
 def opened(cluster: PostgreSQLReplicated) -> Database:
     url = cluster.create_database("api", "api", "secret")
-    sync(url, "api")
+    sync_schema(url, "api")
     return Database(url, name="api")
 
 
@@ -46,13 +46,13 @@ def until_done(act: Callable[[], object]) -> None:
 
 def test_a_synchronous_fail_over_loses_no_commit(replicated: PostgreSQLReplicated) -> None:
     database = opened(replicated)
-    until_done(lambda: database.write(incarnation.advance))
+    until_done(lambda: database.write(incarnation.advance_mark))
     answered = set()
     for number in range(300):
         if number in (100, 200):
             dead = replicated.fail_over()
             until_done(lambda: database.read(noted))
-            replicated.revive(dead)
+            replicated.revive_node(dead)
         try:
             database.write(note, number)
             answered.add(number)
@@ -64,13 +64,13 @@ def test_a_synchronous_fail_over_loses_no_commit(replicated: PostgreSQLReplicate
     found = database.read(incarnation.read)
     assert found is not None
     assert found.moved, "the API level compares itself with the cells"
-    database.dispose()
+    database.dispose_connections()
 
 
 def test_what_an_asynchronous_fail_over_loses_is_recognised(asynchronous: PostgreSQLAsynchronous) -> None:
     """The API level sees another server: it then finds in its cells what it has lost (tests/functional/conductor)."""
     database = opened(asynchronous)
-    until_done(lambda: database.write(incarnation.advance))
+    until_done(lambda: database.write(incarnation.advance_mark))
     database.write(note, 1)
     asynchronous.leave_standbys_behind()
     database.write(note, 2)
@@ -80,4 +80,4 @@ def test_what_an_asynchronous_fail_over_loses_is_recognised(asynchronous: Postgr
     found = database.read(incarnation.read)
     assert found is not None
     assert found.moved
-    database.dispose()
+    database.dispose_connections()

@@ -27,8 +27,8 @@ def test_calls_go_on_when_any_node_is_lost(rabbit: RabbitCluster, kill: bool) ->
     vhost = f"v{kill:d}"
     url = rabbit.create_vhost(vhost, "tester", "secret")
     serving, asking = Bus(url), Bus(url)
-    server = serving.serve("parrot", "p1", [Parrot()])
-    client = asking.client("parrot", timeout=CALL_TIMEOUT_S)
+    server = serving.serve_topic("parrot", "p1", [Parrot()])
+    client = asking.make_client("parrot", timeout=CALL_TIMEOUT_S)
 
     def answered(value: int = 7) -> bool:
         try:
@@ -38,12 +38,12 @@ def test_calls_go_on_when_any_node_is_lost(rabbit: RabbitCluster, kill: bool) ->
 
     try:
         assert wait_until(answered, PATIENCE)
-        listed = json.loads(rabbit.ctl("list_queues", "-p", vhost, "name", "type", "--formatter", "json"))
+        listed = json.loads(rabbit.run_ctl("list_queues", "-p", vhost, "name", "type", "--formatter", "json"))
         assert {row["type"] for row in listed} == {"quorum"}
-        for number in range(len(rabbit.nodes)):
-            rabbit.end(number, kill=kill)
+        for number in range(len(rabbit.cluster_nodes)):
+            rabbit.end_node(number, kill=kill)
             assert wait_until(answered, PATIENCE), f"without node {number}"
-            rabbit.revive(number)
+            rabbit.revive_node(number)
             assert wait_until(answered, PATIENCE), f"with node {number} again"
     finally:
         server.stop()

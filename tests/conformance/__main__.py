@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from api.http.microversions import MAXIMUM, MINIMUM, Since
+from api.http.microversions import MAXIMUM, MINIMUM, Microversion
 from tests.conformance import examples
 from tests.conformance.examples import EXAMPLES, NOT_REACHED, OTHERS, QUERIES, SCHEMA_DEFECTS, Asking, Things
 from tests.conformance.exchange import ROLES, Deployment, Exchange, Route, Version
@@ -33,7 +33,7 @@ ROOT = Path(__file__).resolve().parents[2]
 CONTRACT = ROOT / "ci" / "nova_contract.py"
 SLOW = "/servers/{}/action"
 """Examples of this path boot servers, so they run only in the versions that change the action itself."""
-OURS = sorted({change.value for change in Since})
+OURS = sorted({change.value for change in Microversion})
 NOT_SERVED = 501
 UNKNOWN_ACTION = "There is no such action"
 _ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}|\\bx-[0-9a-f]{10}\\b")

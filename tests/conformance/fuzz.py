@@ -19,7 +19,7 @@ from pathlib import Path
 
 import requests
 
-from api.http.microversions import MAXIMUM, MINIMUM, Version, text
+from api.http.microversions import MAXIMUM, MINIMUM, Version, format_version
 from api.main import ApiService
 from tests.support.api import SMALL, Front
 from tests.support.deciding import scheduler_of
@@ -47,7 +47,7 @@ def served(place: Path) -> Iterator[tuple[str, dict[str, str]]]:
         service.start()
         known = {"server_id": server, "flavor_id": SMALL.flavor_id, "project_id": "admin", "key": "role", "name": "mine"}
         with scheduler_of(front):
-            yield f"http://127.0.0.1:{service.port}", known
+            yield f"http://127.0.0.1:{service.listen_port}", known
     finally:
         service.stop()
         front.close()
@@ -61,11 +61,11 @@ def configuration(known: Mapping[str, str]) -> str:
 
 def _invalid(tools: Path, address: str, version: Version, folder: Path) -> list[str]:
     """Whether the description of this version does not fit the schema of OpenAPI 3.1."""
-    headers = {"OpenStack-API-Version": f"compute {text(version)}"}
+    headers = {"OpenStack-API-Version": f"compute {format_version(version)}"}
     file = folder / "openapi.json"
     file.write_bytes(requests.get(address, headers=headers, timeout=60).content)
     done = subprocess.run([tools / "openapi-spec-validator", "--schema", "3.1", file], check=False)
-    return [f"the description of {text(version)}"] if done.returncode else []
+    return [f"the description of {format_version(version)}"] if done.returncode else []
 
 
 def main(arguments: list[str]) -> int:
@@ -80,7 +80,7 @@ def main(arguments: list[str]) -> int:
             failed += _invalid(options.tools, f"{address}{DESCRIPTION}", version, Path(folder))
             for what, values, headers in (("made-up", {}, {}), ("existing", known, {}), ("a member's", known, MEMBER)):
                 (Path(folder) / "schemathesis.toml").write_text(configuration(values))
-                headers = {**headers, "OpenStack-API-Version": f"compute {text(version)}"}
+                headers = {**headers, "OpenStack-API-Version": f"compute {format_version(version)}"}
                 command = [
                     *(
                         options.tools / "schemathesis",
@@ -93,9 +93,9 @@ def main(arguments: list[str]) -> int:
                     *("--checks", ",".join(CHECKS), "--phases", "coverage,fuzzing", "--seed", str(options.seed), "--no-color"),
                     *("--max-examples", str(options.examples), "--generation-database", "none", "--warnings", "off"),
                 ]
-                print(f"== {text(version)}, {what} identifiers", flush=True)
+                print(f"== {format_version(version)}, {what} identifiers", flush=True)
                 if subprocess.run(command, check=False, cwd=folder).returncode:
-                    failed.append(f"{text(version)}, {what}")
+                    failed.append(f"{format_version(version)}, {what}")
     if failed:
         print("failed:", "; ".join(failed))
     return int(bool(failed))

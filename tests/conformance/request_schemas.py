@@ -92,7 +92,7 @@ def narrower_places(
             schema = _schema_of(documents[version], route)
             schemas[route, version] = None if schema is None else Validator(schema)
         validator = schemas[route, version]
-        for error in validator.errors(body) if validator is not None else ():
+        for error in validator.list_errors(body) if validator is not None else ():
             places[Refusal(route, _place(error), str(error.validator))].append((version, error.instance))
     return places
 

@@ -54,7 +54,7 @@ def world(path: Path) -> Iterator[tuple[ServedRegion, Deployment, Things]]:
         for project in PROJECTS.values():
             run("group", "create", "apart", "--policy", "anti-affinity", "--project", project, "--user", "u1")
         region.start()
-        deployment = Deployment(region.all.endpoint)
+        deployment = Deployment(region.all.api_endpoint)
         try:
             yield region, deployment, _things(region, deployment)
         finally:
@@ -70,7 +70,7 @@ def _things(region: ServedRegion, deployment: Deployment) -> Things:
         groups = {group.project_id: group.uuid for group in database.read(server_groups.list_all)}
         [aggregate] = database.read(aggregates.list_all)
     finally:
-        database.dispose()
+        database.dispose_connections()
     for role in ROLES:
         body = {"keypair": {"name": "mine", "public_key": ED25519}}
         deployment.plain("POST", "/os-keypairs", role, body=body)

@@ -108,7 +108,7 @@ def _can_happen(kind: Kind, state: At, event: str) -> bool:
     if event == "restored":
         return state in (At.SHELVED, At.SOFT_DELETED)
     if event == "failed":
-        return kind.moves and state in (At.PLACING, At.HOLDING, At.BUILDING)
+        return kind.is_move and state in (At.PLACING, At.HOLDING, At.BUILDING)
     off = kind in (Kind.STOP, Kind.SHELVE, Kind.SOFT_DELETE) and state is not At.STARTING
     return not (off and event in ("stopped", "live again", "moving live")) and not (
         kind in (Kind.SHELVE, Kind.SOFT_DELETE) and state is not At.STARTING and event in ("shelved", "soft-deleted")
@@ -176,13 +176,13 @@ class RestoredRegion:
             asked["args"] = OperationArgs(image_id="another")
         if kind is Kind.CREATE_IMAGE:
             asked["args"] = OperationArgs(image=NewImage(name="image", owner="p"))
-        if kind.moves:
+        if kind.is_move:
             asked["args"] = OperationArgs(cross_cell=True)
         if kind is Kind.EVACUATE:
             self.world.cut_power("a1")
             self.world.call_dead("a1", True)
         assert self.world.operate(server, kind, **asked), kind
-        if case.state in (At.UNDOING, At.REVERTING) or (case.state is At.STARTING and kind.moves):
+        if case.state in (At.UNDOING, At.REVERTING) or (case.state is At.STARTING and kind.is_move):
             before = At.VERIFY if kind is Kind.RESIZE and case.state is not At.UNDOING else At.BUILDING
             self._until(server, before)
             if before is At.VERIFY:
@@ -298,7 +298,7 @@ class RestoredRegion:
         }
         if event in kinds:
             flavor = {"flavor": LARGEST} if kinds[event] is Kind.RESIZE else {}
-            assert world.operate(server, kinds[event], **({"args": args} if kinds[event].moves else {}), **flavor)
+            assert world.operate(server, kinds[event], **({"args": args} if kinds[event].is_move else {}), **flavor)
         if event in ("moving", "moving live"):
             self._until(server, At.BUILDING if event == "moving" else At.SENDING)
             return
@@ -370,10 +370,10 @@ class RestoredRegion:
             raw["api"].execute("UPDATE build_requests SET deadline = ?", (past + PATIENCE_S,))
         if case.age == "purged":
             for cell in HOSTS:
-                world.files.databases[cell].write(purge.rows, time.time() + 1.0)
+                world.files.databases[cell].write(purge.purge_rows, time.time() + 1.0)
         if case.lost != "api":
             self._restart_cells(case)
-        world.registry.refresh()
+        world.registry.refresh_cells()
         if case.lost == "both":
             self._report_guests()
             self._adopt()
@@ -410,7 +410,7 @@ class RestoredRegion:
         assert api.write(incarnation.close, now.uuid, "an operator says so")
         ledger = Ledger(api, "db restored")
         restored_cell.reconcile_all(self.world.registry, ledger)
-        comparison.compare(self.world.registry, ledger, now.uuid, images=self.world.images)
+        comparison.compare_cells(self.world.registry, ledger, now.uuid, images=self.world.images)
         restored_cell.hold_others(self._places())
 
     def _judge(self, server: str, case: Case, truth: Truth) -> Iterator[str]:
@@ -440,11 +440,11 @@ class RestoredRegion:
     def _adopt(self) -> None:
         """As ``guest list`` and ``guest adopt`` do."""
         places = self._places()
-        places.begin()
-        for found in adopt_guest.listed(places).values():
+        places.begin_check()
+        for found in adopt_guest.list_unknown(places).values():
             for reported in found:
                 with suppress(errors.Conflict):  # the record forbids it
-                    adopt_guest.adopt(places, reported.guest.uuid, reported.host, None)
+                    adopt_guest.adopt_guest(places, reported.guest.uuid, reported.host, None)
 
     def _places(self) -> Places:
         api = self.world.files.databases["api"]
@@ -454,10 +454,10 @@ class RestoredRegion:
         """The guide's last step: ``verify --repair`` until nothing is left but what a person has to decide."""
         for _ in range(REPAIRS):
             audit = Audit(self._places())
-            found = audit.look()
+            found = audit.check_all()
             if not any(found.values()):
                 break
-            audit.repair(found)
+            audit.repair_findings(found)
             self._rest()
         else:
             left = [str(finding) for some in found.values() for finding in some]

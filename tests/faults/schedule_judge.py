@@ -13,9 +13,9 @@ from itertools import product
 from typing import Any, NamedTuple
 
 from cli.standalone.demo import evidence
-from cli.standalone.demo.evidence import Evidence, misplaced
+from cli.standalone.demo.evidence import Evidence, misplaced_reason
 from compute.disks import Disk, read_disk
-from compute.simulated import draw
+from compute.simulated import draw_fraction
 from conductor.audit.audit import Audit
 from conductor.audit.places import Places
 from db.api.claims.claims import Ledger
@@ -98,7 +98,7 @@ class Row(NamedTuple):
     @property
     def permits(self) -> bool:
         """Whether its guest may run."""
-        return self.state in LIVE and Power(self.power).runs
+        return self.state in LIVE and Power(self.power).uses_disk
 
 
 class GuestSeen(NamedTuple):
@@ -110,7 +110,7 @@ class GuestSeen(NamedTuple):
 
     @property
     def runs(self) -> bool:
-        return Power(self.power).runs
+        return Power(self.power).uses_disk
 
 
 class Asking(NamedTuple):
@@ -137,7 +137,7 @@ class Asking(NamedTuple):
             return before
         if kind is OperationKind.LIVE_MIGRATE:
             return before
-        if kind.moves:
+        if kind.is_move:
             return Power.OFF if before is Power.OFF else Power.ON
         return WANTED.get(kind, before)
 
@@ -193,7 +193,7 @@ class Look:
         )
         self.operations: defaultdict[str, list[Asking]] = defaultdict(list)
         for server, *values, args in _all(raw["api"], query):
-            image = stored.load(args, OperationArgs).image_id if args else None
+            image = stored.load_text(args, OperationArgs).image_id if args else None
             self.operations[server].append(Asking._make((*values, image)))
 
     def shown(self, server: str) -> Mapping_:
@@ -256,7 +256,7 @@ def _unsafe_server(world: SteppedWorld, look: Look, server: str, story: Story) -
     permitted += [
         row
         for body in bodies
-        if (row := look.row_of(body)) is not None and row.state == "staged" and not body.deleted and Power(row.power).runs
+        if (row := look.row_of(body)) is not None and row.state == "staged" and not body.deleted and Power(row.power).uses_disk
     ]
     if len(permitted) > 1:
         yield f"M0: permitted {permitted}"
@@ -266,7 +266,7 @@ def _unsafe_server(world: SteppedWorld, look: Look, server: str, story: Story) -
     if [body for body in bodies if not body.hidden] != [shown]:
         yield f"M2: shown {[body.uuid for body in bodies if not body.hidden]}, pointer {shown.uuid}"
     for row in rows.values():
-        done = row.state == "active" and row.task_state == TaskState.DONE and not Power(row.power).runs
+        done = row.state == "active" and row.task_state == TaskState.DONE and not Power(row.power).uses_disk
         done = done and row.power != Power.INCOMING  # its guest runs as soon as it has come
         if done and any(guest.runs for guest in look.guests[row.uuid]):
             yield f"M9: {row}, guests {look.guests[row.uuid]}"
@@ -338,7 +338,7 @@ def written(world: SteppedWorld) -> Evidence:
 def unrest(world: SteppedWorld) -> list[str]:
     """What is on its way still."""
     under_way = [*(f"{held!r} waits" for held in world.network.letters()), *(f"{task!r}" for task in world.tasks)]
-    return under_way + list(_unread_events(world)) + evidence.unfinished(written(world))
+    return under_way + list(_unread_events(world)) + evidence.list_unfinished(written(world))
 
 
 def _unread_events(world: SteppedWorld) -> Iterator[str]:
@@ -352,14 +352,14 @@ def _unread_events(world: SteppedWorld) -> Iterator[str]:
 
 def leftovers(world: SteppedWorld) -> list[str]:
     """What does not belong to a server that is ACTIVE."""
-    return evidence.leftovers(written(world))
+    return evidence.list_leftovers(written(world))
 
 
 def findings(world: SteppedWorld) -> list[str]:
     """What ``superconductor verify`` would print."""
     api = world.files.databases["api"]
     places = Places(api, Ledger(api, "verify"), world.registry, overdue=-1.0)
-    return [f"verify: {finding}" for found in Audit(places).look().values() for finding in found]
+    return [f"verify: {finding}" for found in Audit(places).check_all().values() for finding in found]
 
 
 def come_to_rest(world: SteppedWorld, story: Story, *, verify: bool) -> int:
@@ -448,7 +448,7 @@ def _gone(look: Look, body: Mapping_) -> Iterator[str]:
 
 
 def _history(row: Row) -> tuple[Attempt, ...]:
-    return stored.load(row.history, tuple[Attempt, ...]) if row.history else ()
+    return stored.load_text(row.history, tuple[Attempt, ...]) if row.history else ()
 
 
 def _failures(story: Story, asked: Asked, row: Row | None) -> Iterator[str]:
@@ -483,7 +483,7 @@ def _operated(world: SteppedWorld, look: Look, story: Story, server: str) -> Ite
     powers = [guest.power for guest in look.guests[shown.uuid]]
     failed = shown.task_state == TaskState.FAILED or any(each.outcome == Outcome.FAILED for each in every)
     # after a power cut its host could not start it, and has reported that it is off
-    stayed_off = any(draw(guest.host, shown.uuid, "task") < world.task_failure_rate for guest in look.guests[shown.uuid])
+    stayed_off = any(draw_fraction(guest.host, shown.uuid, "task") < world.task_failure_rate for guest in look.guests[shown.uuid])
     failed = failed or stayed_off
     if row is not None and (row.power, shown.power) not in ((wanted, wanted), (Power.OFF, Power.OFF) if stayed_off else ()):
         yield f"its user wants it {wanted}, its row says {row.power}, the API level {shown.power}"
@@ -513,10 +513,10 @@ def _has_right_end(story: Story, asked: Asked, each: Asking) -> bool:
         case Outcome.DONE:
             return not fault or each.kind == OperationKind.RESPAWN  # the history of the first cell
         case Outcome.FAILED:  # some guests do not react, and nobody knows how far an agent came that was killed
-            return not OperationKind(each.kind).moves
+            return not OperationKind(each.kind).is_move
         case Outcome.GIVEN_UP if "in time" in fault or "timed out" in fault:
             return asked.struck
-        case Outcome.GIVEN_UP if not OperationKind(each.kind).moves:
+        case Outcome.GIVEN_UP if not OperationKind(each.kind).is_move:
             return fault == "The server's host was called dead."
         case Outcome.GIVEN_UP if fault.startswith("The server did not go over"):
             return each.kind == OperationKind.LIVE_MIGRATE
@@ -577,5 +577,5 @@ def _groups(look: Look, story: Story) -> Iterator[str]:
             members[asked.batch, asked.policy].append([row.host or "" for row in rows if row.host not in left[asked.batch]])
     for (_, policy), found in members.items():
         for hosts in product(*(hosts for hosts in found if hosts)):
-            if wrong := misplaced(policy, hosts):
+            if wrong := misplaced_reason(policy, hosts):
                 yield f"a group {wrong}, of {found}"

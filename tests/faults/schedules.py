@@ -36,7 +36,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 from compute.simulated import METADATA_KEY
 from objects.flavor import Flavor
 from objects.group import GroupPolicy
-from objects.operation import OperationArgs, OperationKind, OperationState, allows
+from objects.operation import OperationArgs, OperationKind, OperationState, allows_operation
 from objects.spec import ServerProperties
 from objects.task import Power, TaskState
 from tests.faults.schedule_judge import Asked, Look, Story, come_to_rest, unsafe
@@ -205,7 +205,7 @@ class Schedules(RuleBasedStateMachine):
             return
         uuid, kind = able[which % len(able)]
         asked: dict[str, Any] = {}
-        if kind.moves:
+        if kind.is_move:
             asked["args"] = OperationArgs(host=host, cross_cell=which % 3 != 0)
         elif kind is OperationKind.REBOOT:
             asked["args"] = OperationArgs(hard=small)
@@ -238,7 +238,7 @@ class Schedules(RuleBasedStateMachine):
         if any(each.outcome is None for each in every):
             return [OperationKind.EVACUATE] if every[-1].state == OperationState.TASK else []
         failed = shown.task_state == TaskState.FAILED
-        return [kind for kind in KINDS if allows(kind, Power(shown.power), failed=failed)]
+        return [kind for kind in KINDS if allows_operation(kind, Power(shown.power), failed=failed)]
 
     @precondition(lambda self: self.operates)
     @rule(which=ANY, confirm=st.booleans())

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from conductor.adopt_guest import adopt
+from conductor.adopt_guest import adopt_guest
 from conductor.audit.places import Places
 from db.cell import tables, unknown_guests
 from db.sql.connection import Connection
@@ -105,9 +105,9 @@ def test_every_guest_survives_a_restored_cell_and_is_on_record_again(cloud: Worl
 
     operator = cloud.conductor("operator")
     places = Places(operator.database, operator.ledger, operator.registry, overdue=180.0)
-    places.begin()
+    places.begin_check()
     for uuid in sorted(unknown(cloud)):
-        adopt(places, uuid, None, None)
+        adopt_guest(places, uuid, None, None)
     auditor = Auditor(operator, overdue=3600.0, guests=True)
     auditor.repair()
     assert wait_until(lambda: states(cloud) == ["active"] * len(every), PATIENCE), states(cloud)

@@ -12,7 +12,7 @@ from collections import defaultdict
 import pytest
 
 from compute.simulated import METADATA_KEY
-from conductor.roll_back import judge, roll_back, standing
+from conductor.roll_back import judge_batches, list_standing, roll_back
 from db.api.queue import batches
 from objects.instance import State
 from objects.spec import ServerProperties
@@ -52,7 +52,7 @@ def go(conductor: Conductor, upto: str) -> None:
     if upto in ("rolled back", "ordered"):
         conductor.batches.decide()
     elif upto == "judged":
-        assert judge(conductor.database, conductor.database.read(batches.after, 10))
+        assert judge_batches(conductor.database, conductor.database.read(batches.list_after, 10))
 
 
 class TestKilled:
@@ -102,7 +102,7 @@ class TestKilled:
         driven.stage()
         driven.hand_over()
         first = next(request for request in driven.batch.requests if request.instance_uuid == culprit)
-        conductor.undertaker.bury(driven.spec, {first: "No valid host was found."})
+        conductor.undertaker.bury_requests(driven.spec, {first: "No valid host was found."})
         activated(cloud, others[0])
         cloud.start()
         assert_rolled_back(cloud, culprit, others)
@@ -120,7 +120,7 @@ class TestLate:
         cloud.delete(culprit)
         cloud.conductor("other").batches.decide()
         assert open_batches(cloud) == [], "all that are not deleted are ACTIVE: it is settled"
-        assert conductor.database.write(batches.decide, [], {batch.batch_id: "too late"}, time.time()) == []
+        assert conductor.database.write(batches.decide_batches, [], {batch.batch_id: "too late"}, time.time()) == []
         cloud.start()
         cloud.settle()
         assert (cloud.row(other).state, cloud.row(culprit).state) == (State.ACTIVE, State.DELETED)
@@ -130,12 +130,12 @@ class TestLate:
         *others, culprit = driven.uuids
         fail(cloud, culprit)
         go(conductor, "judged")
-        orders = standing(conductor.database, open_batches(cloud))
+        orders = list_standing(conductor.database, open_batches(cloud))
         for uuid in others:
             cloud.delete(uuid)
         for cell_uuid, reasons in orders.items():
             conductor.registry.get(cell_uuid).write(roll_back, reasons, time.time())
-        conductor.deleter.sweep()
+        conductor.deleter.sweep_deletes()
         for cell_uuid, reasons in orders.items():
             conductor.registry.get(cell_uuid).write(roll_back, reasons, time.time())
         cloud.start()

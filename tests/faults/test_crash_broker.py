@@ -58,7 +58,7 @@ class Broken(Ground):
 
 def queues(broker: RabbitMQ, vhost: str) -> dict[str, tuple[str, str, int]]:
     """Name -> durable, type, messages."""
-    told = broker.ctl("list_queues", "-p", vhost, "--no-table-headers", "name", "durable", "type", "messages")
+    told = broker.run_ctl("list_queues", "-p", vhost, "--no-table-headers", "name", "durable", "type", "messages")
     rows = [line.split("\t") for line in told.splitlines() if line.count("\t") == 3]
     return {name: (durable, kind, int(messages)) for name, durable, kind, messages in rows}
 
@@ -73,7 +73,7 @@ def test_an_order_outlives_a_restart_of_its_broker(tmp_path: Path, broker: Rabbi
     assert queues(broker, place.vhost("cell1"))["compute.h1"] == ("true", kind, 0)
     site.stage("u1", "u2")
     site.activate("u1", "u2")
-    site.conductor.resend(["u1", "u2"])
+    site.conductor.resend_orders(["u1", "u2"])
     assert wait_until(lambda: queues(broker, place.vhost("cell1"))["compute.h1"][2] == 1, PATIENCE)
     broker.stop()
     broker.start()
@@ -123,7 +123,7 @@ def lose(broker: RabbitMQ, vhost: str) -> int:
     for name, (_, _, messages) in queues(broker, vhost).items():
         lost += messages
         if messages:
-            broker.ctl("purge_queue", "-p", vhost, name)
+            broker.run_ctl("purge_queue", "-p", vhost, name)
     return lost
 
 
@@ -152,7 +152,7 @@ def cloud(tmp_path: Path, broker: RabbitMQ) -> Iterator[Region]:
 
 
 def kill(broker: RabbitMQ) -> None:
-    processes.end(broker.pid, signal.SIGKILL, 10.0)
+    processes.end_process(broker.pid, signal.SIGKILL, 10.0)
     broker.start()
 
 
@@ -169,15 +169,15 @@ def close(broker: RabbitMQ) -> None:
 
     Meanwhile one cell's virtual host goes, in the other the user may do nothing any more, and at the API level queues are deleted.
     """
-    broker.ctl("set_vm_memory_high_watermark", "0")
+    broker.run_ctl("set_vm_memory_high_watermark", "0")
     time.sleep(LONG)
     with amqp.Connection(f"127.0.0.1:{broker.port}", *LOGIN, virtual_host="api") as connection:
         for queue in ("super-conductor", "scheduler"):
             connection.channel().queue_delete(queue)
-    broker.ctl("delete_vhost", "cell1")
-    broker.ctl("clear_permissions", "-p", "cell2", LOGIN[0])
-    broker.ctl("close_all_connections", "--vhost", "cell2", "weather")
-    broker.ctl("set_vm_memory_high_watermark", "0.4")
+    broker.run_ctl("delete_vhost", "cell1")
+    broker.run_ctl("clear_permissions", "-p", "cell2", LOGIN[0])
+    broker.run_ctl("close_all_connections", "--vhost", "cell2", "weather")
+    broker.run_ctl("set_vm_memory_high_watermark", "0.4")
     time.sleep(LONG / 5)  # long enough for refused logins to be tried again
     for cell in ("cell1", "cell2"):
         broker.create_vhost(cell, *LOGIN)

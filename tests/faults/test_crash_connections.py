@@ -52,7 +52,7 @@ class TestCellAway:
         assert set(cloud.rows(uuid)) == {"cell1", "cell2"}
         assert cloud.rows(uuid)[home].state is State.STAGED
         _, sweep = cloud.cell_conductor(home, down_time=0.0, age=-1.0)
-        sweep.sweep()
+        sweep.sweep_cell()
         assert cloud.rows(uuid)[home].state is State.STAGED
         cloud.start()
         assert states(cloud, [uuid]) == ["active"]
@@ -75,7 +75,7 @@ class TestCellAway:
 
     def test_with_nowhere_else_to_go_it_waits_and_goes_there_when_the_cell_is_back(self, cloud: World) -> None:
         conductor, spec = cloud.conductor("one"), cloud.accept(force_hosts=("a1",))
-        conductor.registry.refresh()
+        conductor.registry.refresh_cells()
         conductor.cell("cell1")
         conductor.databases["cell1"].away = True
         for _ in range(2):
@@ -113,7 +113,7 @@ class TestCellAway:
         conductor.databases[driven.placed[0].cell.name].away = True
         assert cloud.delete(uuid) is not None
         conductor.deleter.carry_out([uuid])
-        conductor.deleter.sweep()
+        conductor.deleter.sweep_deletes()
         assert cloud.row(uuid).state is State.STAGED
         cloud.start()
         assert states(cloud, [uuid]) == ["deleted"]
@@ -156,7 +156,7 @@ class TestApiDatabase:
         driven.conductor.database.lose_answer_to = 1
         with pytest.raises(errors.DatabaseUnavailable):
             driven.finish()
-        assert driven.conductor.sent.messages() == 0
+        assert driven.conductor.sent.count_messages() == 0
         assert cloud.requests() == {}
         assert [cloud.row(uuid).state for uuid in driven.uuids] == [State.STAGED] * 2
         cloud.start()

@@ -74,7 +74,7 @@ def boot(cloud: Region, name: str, zone: str) -> str:
 
 
 def get(cloud: Region, path: str) -> requests.Response:
-    return soon(lambda: cloud.http.get(f"{cloud.all.endpoint}{path}", timeout=PATIENCE))
+    return soon(lambda: cloud.http.get(f"{cloud.all.api_endpoint}{path}", timeout=PATIENCE))
 
 
 def judge(cloud: Region) -> None:
@@ -97,7 +97,7 @@ def test_a_sick_cell_holds_up_nobody_and_goes_on_when_it_is_well(cloud: Region, 
             cloud.wait_for(boot(cloud, f"east-{number}", "east"), "ACTIVE", timeout=DEADLINE)
         for path in ("/servers", "/servers/detail", f"/servers/{there}", f"/servers/{waiting[0]}"):
             assert get(cloud, path).status_code == 200
-        assert soon(lambda: cloud.http.delete(f"{cloud.all.endpoint}/servers/{there}", timeout=PATIENCE)).status_code == 204
+        assert soon(lambda: cloud.http.delete(f"{cloud.all.api_endpoint}/servers/{there}", timeout=PATIENCE)).status_code == 204
         cloud.wait_for(boot(cloud, "east-last", "east"), "ACTIVE", timeout=DEADLINE)
         assert {server["status"] for server in cloud.named("^west-") if server["id"] in waiting} == {"BUILD"}
     for uuid in waiting:
@@ -111,7 +111,7 @@ def test_without_the_bus_of_the_api_level_boots_are_accepted_and_built_later(clo
     with fault(cloud, "bus api", kind):
         uuids = [boot(cloud, f"late-{n}", zone) for n in range(4) for zone in ("east", "west")]
         assert get(cloud, "/servers/detail").status_code == 200
-        assert soon(lambda: cloud.http.delete(f"{cloud.all.endpoint}/servers/{uuids[0]}", timeout=PATIENCE)).status_code == 204
+        assert soon(lambda: cloud.http.delete(f"{cloud.all.api_endpoint}/servers/{uuids[0]}", timeout=PATIENCE)).status_code == 204
         assert {get(cloud, f"/servers/{uuid}").json()["server"]["status"] for uuid in uuids[1:]} == {"BUILD"}
     for uuid in uuids[1:]:
         cloud.wait_for(uuid, "ACTIVE", timeout=PATIENCE)

@@ -30,7 +30,7 @@ def wait_held(cloud: World, uuids: list[str]) -> None:
 
 def expire(cloud: World, spec: RequestSpec) -> bool:
     ledger = cloud.keeper.ledger
-    return ledger.write(holds.expire, spec.batch_id, ledger.database.now() + 3600.0, None)
+    return ledger.write(holds.expire_hold, spec.batch_id, ledger.database.current_time() + 3600.0, None)
 
 
 def test_it_is_held_with_its_claims_until_it_is_booted(cloud: World) -> None:
@@ -92,7 +92,7 @@ def test_a_conductor_that_wakes_too_late_changes_nothing(cloud: World, end: str)
         assert states(cloud, sleeper.uuids) == ["active"] * 2
     elif end == "expires":
         assert expire(cloud, spec)
-    assert cloud.api.write(holds.park, {spec.batch_id: fences}, cloud.api.now()) == set()
+    assert cloud.api.write(holds.park_requests, {spec.batch_id: fences}, cloud.api.current_time()) == set()
     sleeper.stage()
     assert sleeper.hand_over() == []
     if end == "is still held":
@@ -157,9 +157,9 @@ def test_an_answer_that_is_lost_after_the_commit_boots_it_once(cloud: World) -> 
     wait_held(cloud, cloud.uuids(spec))
     database = cloud.conductor("client").database
     database.lose_answer_to = 1
-    now = database.now()
+    now = database.current_time()
     with pytest.raises(errors.DatabaseUnavailable):
-        database.write(holds.boot, spec.batch_id, now, now + 60.0)
+        database.write(holds.boot_hold, spec.batch_id, now, now + 60.0)
     assert not cloud.boot_held(spec), "the user asks again, and is told that it was booted"
     assert states(cloud, cloud.uuids(spec)) == ["active"] * 2
 
@@ -169,9 +169,9 @@ def test_the_sweep_waits_until_the_database_was_compared(cloud: World) -> None:
     keeper = cloud.keeper
     restored = RestoreWatch(cloud.api, keeper.ledger, keeper.registry)
     sweep = HoldSweep(ConductorContext(keeper.ledger, keeper.registry, restored=restored))
-    sweep.sweep()
+    sweep.sweep_deletes()
     assert cloud.api.read(holds.read, spec.batch_id, None) is not None
     restored.known = ANY
-    sweep.sweep()
+    sweep.sweep_deletes()
     assert cloud.api.read(holds.read, spec.batch_id, None) is None
     assert cloud.requests() == {}

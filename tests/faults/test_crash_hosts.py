@@ -46,9 +46,13 @@ def accepted(cloud: World, uuid: str, *, active: bool = False) -> Instance:
     """An agent that is gone by now had taken the order, and had even reported it."""
     row = cloud.row(uuid)
     who = (row.host or "", row.fence, row.attempt, "gone")
-    outcomes = cloud.databases[CELL].write(instances.transition, [uuid], lambda r: lifecycle.accept(r, *who), time.time())
+    outcomes = cloud.databases[CELL].write(
+        instances.transition_rows, [uuid], lambda r: lifecycle.accept_order(r, *who), time.time()
+    )
     if active:
-        outcomes = cloud.databases[CELL].write(instances.transition, [uuid], lambda r: lifecycle.active(r, *who, 1.0), time.time())
+        outcomes = cloud.databases[CELL].write(
+            instances.transition_rows, [uuid], lambda r: lifecycle.confirm_active(r, *who, 1.0), time.time()
+        )
     assert isinstance(outcomes[uuid], Change)
     return cloud.row(uuid)
 
@@ -112,7 +116,7 @@ class TestDead:
         row = accepted(cloud, booted, active=True)
         leave_guest(cloud, row)
         cloud.delete(booted)
-        cloud.keeper.deleter.sweep()
+        cloud.keeper.deleter.sweep_deletes()
         assert cloud.row(booted).state is State.DELETING
         call_dead(cloud, row.host or "")
         assert cloud.row(booted).state is State.DELETED

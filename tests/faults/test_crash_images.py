@@ -27,7 +27,7 @@ def ask(cloud: World, uuid: str) -> Operation:
 
 def store(cloud: World) -> FolderStore:
     made = FolderStore(cloud.images)
-    made.save("any", b"")  # so that there is a folder
+    made.save_snapshot("any", b"")  # so that there is a folder
     return made
 
 
@@ -36,7 +36,7 @@ def listed(cloud: World) -> list[str]:
     query = ImageQuery(project_id=None, order=(("id", False),), limit=100)
     found = [image.image_id for image in cloud.api.read(images.list_part, query).images]
     for image_id in found:
-        assert b"".join(store(cloud).chunks(image_id))
+        assert b"".join(store(cloud).read_content(image_id))
     return found
 
 
@@ -48,11 +48,11 @@ def nothing_is_left(cloud: World, but: list[str]) -> None:
 def test_the_conductor_dies_and_another_one_finishes(cloud: World, uuid: str) -> None:
     operation = ask(cloud, uuid)
     first = cloud.conductor("dies")
-    first.operator.advance([operation.uuid])
+    first.operator.advance_operations([operation.uuid])
     assert listed(cloud) == []
     cloud.start_conductor()
     assert ended(cloud, operation).outcome is Outcome.DONE
-    first.operator.sweep()
+    first.operator.sweep_deletes()
     assert listed(cloud) == [operation.uuid]
     rests(cloud, uuid, {"a1"}, copied=False)
     nothing_is_left(cloud, [operation.uuid])
@@ -71,7 +71,7 @@ def test_the_agent_is_killed_while_it_makes_an_image(cloud: World, uuid: str, wr
         file = Path(cloud.images) / "disk"
         store(cloud)
         file.write_bytes(b"complete")
-        store(cloud).add(file, name="one", image_id=operation.uuid, owner="p")
+        store(cloud).add_image(file, name="one", image_id=operation.uuid, owner="p")
         file.unlink()
     assert listed(cloud) == []
     cloud.start_agent("a1")

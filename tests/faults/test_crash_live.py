@@ -106,7 +106,7 @@ def test_an_operator_gives_it_up_before_the_guest_has_gone_over(cloud: World, uu
     cloud.agents["cell1"].drivers["a1"].gate.clear()
     move = MoveDrive(cloud, uuid, LIVE).upto("send asked")
     assert not move.give_up(), "only the twin can say whether the guest has gone over"
-    assert cloud.api.write(steps.recall, [move.operation.uuid], cloud.api.now()).operations
+    assert cloud.api.write(steps.recall_migrations, [move.operation.uuid], cloud.api.current_time()).operations
     cloud.start_conductor()
     assert wait_until(lambda: move.state().state is not OperationState.SENDING, PATIENCE)
     cloud.agents["cell1"].drivers["a1"].gate.set()  # the source sends to nobody

@@ -127,7 +127,7 @@ class TestOrders:
         orders = driven.orders()
         for uuid in driven.uuids:
             cloud.delete(uuid)
-        cloud.conductor("two").deleter.sweep()
+        cloud.conductor("two").deleter.sweep_deletes()
         cloud.start()
         for cell, sent in orders:
             send_orders(cell, sent)
@@ -145,10 +145,10 @@ class TestFeed:
         cloud.delete(gone)
         before = cloud.settle()
         mapped = {uuid: cloud.mapped(uuid) for uuid in (gone, *others)}
-        for cell in conductor.registry.cells():
+        for cell in conductor.registry.list_cells():
             cloud.set_back(cell.uuid)
         cloud.start_conductor()
-        assert wait_until(lambda: all(cloud.cursor(c.uuid) > 0 for c in conductor.registry.cells()), PATIENCE)
+        assert wait_until(lambda: all(cloud.cursor(c.uuid) > 0 for c in conductor.registry.list_cells()), PATIENCE)
         after = cloud.settle()
         assert (after.claims, after.charged) == (before.claims, before.charged)
         assert {uuid: cloud.mapped(uuid) for uuid in mapped} == mapped
@@ -176,7 +176,7 @@ class TestFeed:
         assert wait_until(lambda: all(cloud.row(uuid).state is State.ACTIVE for uuid in uuids), PATIENCE)
         for uuid in uuids[::2]:
             cloud.delete(uuid)
-        conductor.deleter.sweep()
+        conductor.deleter.sweep_deletes()
         assert wait_until(lambda: all(cloud.row(uuid).state is State.DELETED for uuid in uuids[::2]), PATIENCE)
         cloud.trim_feeds()
         assert {cloud.mapped(uuid).seen for uuid in uuids} == {0}

@@ -74,7 +74,7 @@ def kill_agent(cloud: World, host: str) -> None:
 
 
 def call_dead(cloud: World, host: str, dead: bool = True) -> None:
-    cloud.databases[cloud.homes[host]].write(services.set_forced_down, host, AGENT_BINARY, dead, cloud.api.now())
+    cloud.databases[cloud.homes[host]].write(services.set_forced_down, host, AGENT_BINARY, dead, cloud.api.current_time())
 
 
 def disk(cloud: World, uuid: str) -> Disk:
@@ -117,7 +117,7 @@ def keep_going(cloud: World, operation: Operation) -> None:
     conductor = cloud.conductor("short-lived")
 
     def is_over() -> bool:
-        conductor.operator.sweep()
+        conductor.operator.sweep_deletes()
         cloud.keeper.keep()
         return not cloud.evidence().operations
 
@@ -177,10 +177,10 @@ class TestConductorKilled:
 def test_a_sweep_does_not_take_a_move_from_the_conductor_that_is_about_to_hand_it_over(cloud: World, uuid: str) -> None:
     """Each sweep finds that the source is off; while a conductor drives the move, that is nothing to be done about."""
     move = MoveDrive(cloud, uuid).upto("leased again")
-    move.drive.renew(until=cloud.api.now() + 60.0)
+    move.drive.renew(until=cloud.api.current_time() + 60.0)
     move.stage_again()
     for _ in range(2):
-        cloud.conductor("another").operator.sweep()
+        cloud.conductor("another").operator.sweep_deletes()
     assert move.hand_over() == [move.twin]
     move.order()
     cloud.start_conductor()
@@ -370,7 +370,7 @@ class TestCellSilent:
         conductor.cell("cell1")
         conductor.databases["cell1"].away = True
         for _ in range(3):
-            conductor.operator.sweep()
+            conductor.operator.sweep_deletes()
         assert move.state().state is OperationState.HOLDING
         assert move.row(uuid).power is Power.ON
         conductor.databases["cell1"].away = False
@@ -385,7 +385,7 @@ class TestCellSilent:
         conductor.cell("cell1")
         conductor.databases["cell1"].away = True
         for _ in range(3):
-            conductor.operator.sweep()
+            conductor.operator.sweep_deletes()
         assert move.state().state is OperationState.STARTING
         assert move.row(uuid).power is Power.HELD
         conductor.databases["cell1"].away = False
@@ -399,7 +399,7 @@ class TestCellSilent:
         args = OperationArgs(host="b1", cross_cell=True)
         move = MoveDrive(cloud, first, OperationKind.RESIZE, flavor=LARGE, args=args).upto("switched")
         kill_agent(cloud, "b1")
-        cloud.api.write(steps.revert, [move.operation.uuid], cloud.api.now())
+        cloud.api.write(steps.revert_moves, [move.operation.uuid], cloud.api.current_time())
         move.ask()
         cloud.keeper.keep()
         stop = cloud.operate(other, OperationKind.STOP)
@@ -408,7 +408,7 @@ class TestCellSilent:
         conductor.databases["cell2"].away = True
 
         def is_off_after_a_sweep() -> bool:
-            conductor.operator.sweep()
+            conductor.operator.sweep_deletes()
             return cloud.row(other).power is Power.OFF
 
         assert wait_until(is_off_after_a_sweep, PATIENCE)
@@ -429,11 +429,11 @@ class TestResize:
         move = MoveDrive(cloud, uuid, OperationKind.RESIZE, flavor=LARGE).upto("switched")
         assert move.state().state is OperationState.VERIFY
         if confirmed:
-            cloud.keeper.ledger.write(steps.confirm, [move.operation.uuid], cloud.api.now())
+            cloud.keeper.ledger.write(steps.confirm_moves, [move.operation.uuid], cloud.api.current_time())
         else:
-            cloud.api.write(steps.revert, [move.operation.uuid], cloud.api.now())
+            cloud.api.write(steps.revert_moves, [move.operation.uuid], cloud.api.current_time())
         if told:
-            move.conductor.deleter.sweep()
+            move.conductor.deleter.sweep_deletes()
             move.ask()
         cloud.start_conductor()
         assert ended(cloud, move.operation).outcome is (Outcome.DONE if confirmed else Outcome.REVERTED)
@@ -445,7 +445,7 @@ class TestResize:
         move = MoveDrive(cloud, uuid, OperationKind.RESIZE, flavor=LARGE).upto("switched")
         target = server(cloud, uuid).host or ""
         kill_agent(cloud, target)
-        cloud.api.write(steps.revert, [move.operation.uuid], cloud.api.now())
+        cloud.api.write(steps.revert_moves, [move.operation.uuid], cloud.api.current_time())
         cloud.start_conductor()
         assert wait_until(lambda: move.row(move.twin).power is Power.HELD, PATIENCE)
         assert (move.state().state, move.row(uuid).power) == (OperationState.REVERTING, Power.HELD)
@@ -459,7 +459,7 @@ class TestResize:
         target = server(cloud, uuid).host or ""
         kill_agent(cloud, target)
         call_dead(cloud, target)
-        cloud.api.write(steps.revert, [move.operation.uuid], cloud.api.now())
+        cloud.api.write(steps.revert_moves, [move.operation.uuid], cloud.api.current_time())
         cloud.start_conductor()
         assert ended(cloud, move.operation).outcome is Outcome.REVERTED
         call_dead(cloud, target, False)
@@ -469,10 +469,10 @@ class TestResize:
 
     def test_both_decide_at_once(self, cloud: World, uuid: str) -> None:
         move = MoveDrive(cloud, uuid, OperationKind.RESIZE, flavor=LARGE).upto("switched")
-        uuids, now = [move.operation.uuid], cloud.api.now()
-        assert cloud.api.write(steps.revert, uuids, now).operations
-        assert not cloud.keeper.ledger.write(steps.confirm, uuids, now).operations
-        assert not cloud.api.write(steps.revert, uuids, now).operations
+        uuids, now = [move.operation.uuid], cloud.api.current_time()
+        assert cloud.api.write(steps.revert_moves, uuids, now).operations
+        assert not cloud.keeper.ledger.write(steps.confirm_moves, uuids, now).operations
+        assert not cloud.api.write(steps.revert_moves, uuids, now).operations
         cloud.start_conductor()
         assert ended(cloud, move.operation).outcome is Outcome.REVERTED
         rests(cloud, uuid, {"a1"})
@@ -522,7 +522,7 @@ class TestShelve:
         assert wait_until(lambda: driver.tasks == [("held", "soft")], PATIENCE)
         kill_agent(cloud, "a1")
         if told:
-            FolderStore(cloud.images).save(shelve.operation.uuid, b"an earlier one")
+            FolderStore(cloud.images).save_snapshot(shelve.operation.uuid, b"an earlier one")
         cloud.start_agent("a1")
         cloud.start_conductor()
         assert ended(cloud, shelve.operation).outcome is Outcome.DONE
@@ -629,12 +629,12 @@ class TestUnshelve:
     def test_without_its_snapshot_it_stays_shelved(self, cloud: World, shelved: str) -> None:
         [snapshot] = snapshots(cloud)
         kept = FolderStore(cloud.images).read(snapshot)
-        FolderStore(cloud.images).remove(snapshot)
+        FolderStore(cloud.images).remove_snapshot(snapshot)
         cloud.start_conductor()
         found = ended(cloud, cloud.operate(shelved, OperationKind.UNSHELVE))
         assert found.outcome is Outcome.GIVEN_UP
         assert f"Image {snapshot} is not in the image store" in (found.fault or "")
-        FolderStore(cloud.images).save(snapshot, kept)
+        FolderStore(cloud.images).save_snapshot(snapshot, kept)
         comes_back(cloud, shelved)
 
     def test_with_a_changed_snapshot_it_stays_shelved(self, cloud: World, shelved: str) -> None:
@@ -642,12 +642,12 @@ class TestUnshelve:
         [snapshot] = snapshots(cloud)
         store = FolderStore(cloud.images)
         kept = store.read(snapshot)
-        store.save(snapshot, kept.replace(b'"writes":', b'"writes":7'))
+        store.save_snapshot(snapshot, kept.replace(b'"writes":', b'"writes":7'))
         cloud.start_conductor()
         found = ended(cloud, cloud.operate(shelved, OperationKind.UNSHELVE))
         assert found.outcome is Outcome.GIVEN_UP
         assert f"Image {snapshot} was changed in the image store" in (found.fault or "")
-        store.save(snapshot, kept)
+        store.save_snapshot(snapshot, kept)
         comes_back(cloud, shelved)
 
     def test_what_is_written_between_is_kept(self, cloud: World, shelved: str) -> None:
@@ -685,7 +685,7 @@ def snapshots(cloud: World) -> list[str]:
 
 
 def no_snapshot_is_left(cloud: World) -> None:
-    FolderStore(cloud.images).save("any", b"")  # so that there is a folder
+    FolderStore(cloud.images).save_snapshot("any", b"")  # so that there is a folder
     assert wait_until(lambda: snapshots(cloud) == ["any"], PATIENCE)
 
 

@@ -34,12 +34,12 @@ def is_off(cloud: World, uuid: str) -> None:
 
 
 def restore(cloud: World, operation: Operation) -> bool:
-    found = cloud.api.write(steps.start_again, [operation.uuid], SOFT_DELETED, cloud.api.now())
+    found = cloud.api.write(steps.start_again, [operation.uuid], SOFT_DELETED, cloud.api.current_time())
     return bool(found.operations)
 
 
 def reclaim(cloud: World, operation: Operation) -> bool:
-    found = cloud.keeper.ledger.write(steps.reclaim, [operation.uuid], cloud.api.now())
+    found = cloud.keeper.ledger.write(steps.reclaim_servers, [operation.uuid], cloud.api.current_time())
     return bool(found.operations)
 
 
@@ -80,7 +80,7 @@ def test_it_is_restored_before_its_host_has_heard_of_the_delete(cloud: World, uu
     kill_agent(cloud, "a1")
     operation = soft_delete(cloud, uuid)
     conductor = cloud.conductor("asks once")
-    conductor.operator.advance([operation.uuid])
+    conductor.operator.advance_operations([operation.uuid])
     assert cloud.row(uuid).power is Power.HELD
     assert restore(cloud, operation)
     cloud.start_agent("a1")

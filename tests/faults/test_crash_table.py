@@ -56,7 +56,7 @@ class TestKilled:
         driven.stage_in_cell0("Nobody came.")
         if step == "buried":
             burial = builds.Burial(instance_uuid=uuid, fence=1, fault="Nobody came.")
-            assert driven.conductor.ledger.write(builds.bury, [burial], time.time()) == [uuid]
+            assert driven.conductor.ledger.write(builds.bury_requests, [burial], time.time()) == [uuid]
             assert cloud.evidence().claims == {}
         if deleted:
             buried = builds.Deleted(cell_uuid=CELL0_UUID, bodies=(uuid,))
@@ -92,7 +92,7 @@ class TestKilled:
         for name in cloud.cells:
             _, sweep = cloud.cell_conductor(name, down_time=0.0, age=-1.0)
             for _ in range(3):
-                sweep.sweep()
+                sweep.sweep_cell()
         assert [row.state for uuid in driven.uuids for row in cloud.rows(uuid).values()] == [State.STAGED] * 2
         assert not any(cloud.spawned(host) for host in cloud.homes)
         cloud.start()
@@ -116,7 +116,7 @@ class TestWakesTooLate:
         sleeper.bury()
         sleeper.refence()
         sleeper.renew(until=0.0)
-        assert sleeper.conductor.sent.messages() == 0
+        assert sleeper.conductor.sent.count_messages() == 0
 
     def test_its_successor_has_finished(self, cloud: World, sleeper: Drive) -> None:
         cloud.start()
@@ -172,7 +172,7 @@ class TestWakesTooLate:
         sleeper.finish()
         assert sleeper.hand_over() == []
         sleeper.bury()
-        assert sleeper.conductor.sent.messages() == 0
+        assert sleeper.conductor.sent.count_messages() == 0
         assert cloud.evidence().claims == {}
         cloud.start()
         assert states(cloud, sleeper.uuids) == ["no row"] * 2

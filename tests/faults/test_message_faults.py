@@ -26,7 +26,7 @@ from objects.operation import OperationArgs, OperationKind
 from objects.port import Port
 from objects.spec import ServerProperties
 from objects.task import NewImage, Power, Task, TaskArgs, TaskKind, TaskState
-from rpc.arguments import signatures
+from rpc.arguments import signatures_of
 from tests.faults.schedule_judge import Asked, Story, come_to_rest
 from tests.faults.schedules import stage
 from tests.support.network import Held, Server
@@ -186,7 +186,7 @@ def stop_by_itself(scene: Scene) -> None:
         if isinstance(agent, AgentProcess):
             for guest in agent.driver.guests():
                 if guest.uuid == uuid:
-                    agent.driver._journal.change(msgspec.structs.replace(guest, power=Power.OFF))
+                    agent.driver._journal.change_guest(msgspec.structs.replace(guest, power=Power.OFF))
             agent.begin("audit")
 
 
@@ -210,9 +210,9 @@ def unaccounted(scene: Scene) -> None:
     scene.rest()
     for agent in scene.world.agents():
         guests = agent.service._audit._guests
-        for uuid in guests.snapshot():
+        for uuid in guests.read_phases():
             if build := guests.report_again(uuid):
-                guests.kept(build, "The cell has no record of it.")
+                guests.keep_unaccounted(build, "The cell has no record of it.")
         agent.begin("unknown guests")
 
 
@@ -302,7 +302,7 @@ def messages() -> Iterator[str]:
         module = importlib.import_module(f"rpc.{found.name}")
         for name, kind in inspect.getmembers(module, inspect.isclass):
             if name.endswith("Endpoint") and kind.__module__ == module.__name__ and hasattr(module, "TOPIC"):
-                for method in signatures(kind):
+                for method in signatures_of(kind):
                     kinds = [f" {kind}" for kind in ReportKind if kind != ReportKind.FAILED] if method == "report" else [""]
                     yield from (f"{module.TOPIC}.{method}{kind}" for kind in kinds)
 
@@ -361,7 +361,7 @@ def test_no_task_depends_on_it(world: SteppedWorld, task: str, message: str, fau
     assert world.agent(host).driver.console_output(uuid, 1 << 16).count(b"NMI received") == (task == "crash dump")
     store = FolderStore(world.path / "images")
     assert world.guests(host)[0].macs == ((PORT.mac,) if task == "interfaces" else ())
-    assert task != "image" or store.about(IMAGE).owner == "p"
+    assert task != "image" or store.get_record(IMAGE).owner == "p"
     if task == "image":
         store.delete(IMAGE)
 

@@ -148,7 +148,7 @@ def site(tmp_path: Path) -> Iterator[Site]:
             yield site
         finally:
             site.stop_load()
-            site.cell.dispose()
+            site.cell.dispose_connections()
 
 
 def test_no_start_without_its_end_when_senders_are_killed(site: Site) -> None:

@@ -161,7 +161,9 @@ def accepted(cloud: World, uuid: str) -> None:
     """An agent's start that is gone by now had begun to build it."""
     row = cloud.row(uuid)
     who = (row.host or "", row.fence, row.attempt, "gone")
-    outcome = cloud.databases["cell1"].write(instances.transition, [uuid], lambda r: lifecycle.accept(r, *who), time.time())
+    outcome = cloud.databases["cell1"].write(
+        instances.transition_rows, [uuid], lambda r: lifecycle.accept_order(r, *who), time.time()
+    )
     assert isinstance(outcome[uuid], Change)
 
 

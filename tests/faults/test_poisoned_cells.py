@@ -56,7 +56,7 @@ def sweep(site: Site, *, rounds: int = 2) -> None:
     made = site.sweep(feed_age=-10.0)
     for _ in range(rounds):
         with contextlib.suppress(Exception):
-            made.sweep()
+            made.sweep_cell()
 
 
 class Neighbours:
@@ -124,7 +124,7 @@ class TestBuilds:
                 return
             (letter,) = site.database.read(dead_letters.list_all, "cell")
             assert (letter.step, letter.key) == (sweep_cell.DEADLINES, BAD)
-        site.database.write(dead_letters.retry, "cell", letter.step, [BAD])
+        site.database.write(dead_letters.retry_letters, "cell", letter.step, [BAD])
         sweep(site)
         assert site.database.read(raw)[0] == "error"
         assert site.database.read(dead_letters.list_all, "cell") == []
@@ -170,7 +170,7 @@ class TestBuilds:
         site.stage(BAD, "n-moves")
         site.build(BAD, "n-moves", active=False)
         spoil(site, poison)
-        site.database.write(services.heartbeat, "h1", AGENT_BINARY, 1)
+        site.database.write(services.record_heartbeat, "h1", AGENT_BINARY, 1)
         site.database.write(services.set_forced_down, "h1", AGENT_BINARY, True, 1.0)
         site.sweep().dead_hosts()
         assert site.state("n-moves") == ("scheduled", "h2", 2)
@@ -189,7 +189,7 @@ class TestDeletes:
         neighbours = Neighbours(site)
         spoil(site, poison)
         if dead:
-            site.database.write(services.heartbeat, "h1", AGENT_BINARY, 1)
+            site.database.write(services.record_heartbeat, "h1", AGENT_BINARY, 1)
             site.database.write(services.set_forced_down, "h1", AGENT_BINARY, True, 1.0)
             sweep(site)
             assert site.state("n-gone")[0] == "deleted"
@@ -268,8 +268,8 @@ class TestReads:
         read = site.database.read
         now = time.time()
         assert "good" in {row.uuid for row in read(instances.read, [BAD, "good"])}
-        assert "good" in {order.instance.uuid for order in read(instances.orders, [BAD, "good"]).orders}
-        assert "good" in {holding.instance_uuid for holding in read(instances.holdings, "h1")}
+        assert "good" in {order.instance.uuid for order in read(instances.orders_of, [BAD, "good"]).orders}
+        assert "good" in {holding.instance_uuid for holding in read(instances.list_holdings, "h1")}
         assert "good" in {found.uuid for found in read(instances.on_hosts, ["h1"], [State.BUILDING])}
-        assert "good" in {event.key for event in read(rebuild.snapshot, "", 10, now).events}
-        assert "good" in read(cell_rows.rows, [BAD, "good"]).rows
+        assert "good" in {event.key for event in read(rebuild.read_snapshot, "", 10, now).events}
+        assert "good" in read(cell_rows.read_rows, [BAD, "good"]).rows

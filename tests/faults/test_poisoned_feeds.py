@@ -15,7 +15,7 @@ import sqlalchemy as sa
 
 from conductor.apply import STEP, Applier
 from conductor.feed_follower import FeedFollower, FeedSettings
-from conductor.quarantine import SetAside
+from conductor.quarantine import Quarantine
 from db import dead_letters
 from db.api.rows.tables import instance_mappings
 from db.cell import feed
@@ -58,7 +58,7 @@ def conductor(cloud: World) -> Conductor:
 
 @pytest.fixture
 def applier(conductor: Conductor, ticking: Clock) -> Applier:
-    aside = SetAside(conductor.database, "api", ticking)
+    aside = Quarantine(conductor.database, "api", ticking)
     made = Applier(conductor.ledger, conductor.cell(CELL), None, aside)
     catch_up(made)
     return made
@@ -68,7 +68,7 @@ def tell(cloud: World, key: str, payload: str, kind: str = "active", version: in
     """One more event, as the cell's database might hold it."""
 
     def append(tx: CellTransaction) -> None:
-        sequence = feed.head(tx) + 1
+        sequence = feed.read_head(tx) + 1
         row = {"kind": kind, "key": key, "version": version, "payload": payload, "created_at": clock.read(tx)}
         tx.execute(sa.insert(feed_table).values(sequence=sequence, **row))
         tx.execute(sa.update(feed_head).values(sequence=sequence))
@@ -125,10 +125,10 @@ def test_neighbours_of_an_odd_event_are_applied_and_its_own_state_is_read_from_i
     [letter] = cloud.api.read(dead_letters.list_all, "api")
     assert (letter.step, letter.key) == (STEP, odd)
     build(cloud, [odd])
-    applier.retry()
+    applier.retry_due()
     assert [each.key for each in cloud.api.read(dead_letters.list_all, "api")] == [odd], "it is not due yet"
     ticking.now += 60.0
-    applier.retry()
+    applier.retry_due()
     assert states(cloud, [odd]) == ["active"]
     assert cloud.api.read(dead_letters.list_all, "api") == []
     assert sound(cloud)
@@ -153,7 +153,7 @@ def test_events_of_what_is_no_instance_are_passed(
     catch_up(applier)
     assert states(cloud, [last]) == ["active"]
     ticking.now += 60.0
-    applier.retry()
+    applier.retry_due()
     assert cloud.api.read(dead_letters.list_all, "api") == []
 
 
@@ -179,7 +179,7 @@ def test_an_event_that_only_the_database_refuses_costs_its_neighbours_nothing(
     """Whatever passes the check: a page that cannot be written is written instance by instance."""
     first, odd, last = servers = ordered(cloud, conductor, 3)
     build(cloud, servers)
-    real = stored.load
+    real = stored.load_text
 
     def load(text: str, kind: Any) -> Any:
         found = real(text, kind)
@@ -196,7 +196,7 @@ def test_an_event_that_only_the_database_refuses_costs_its_neighbours_nothing(
     assert states(cloud, [first, odd, last]) == ["active", "building", "active"]
     monkeypatch.undo()
     ticking.now += 60.0
-    applier.retry()
+    applier.retry_due()
     assert states(cloud, servers) == ["active"] * 3
     assert sound(cloud)
 
@@ -217,12 +217,12 @@ def test_a_row_that_cannot_be_decoded_costs_a_rebuild_nothing(
     assert states(cloud, [first, odd, last]) == ["active", "building", "active"]
     assert [letter.key for letter in cloud.api.read(dead_letters.list_all, "api")] == [odd]
     ticking.now += 60.0
-    applier.retry()
+    applier.retry_due()
     [letter] = cloud.api.read(dead_letters.list_all, "api")
     assert letter.tries == 2
     cloud.databases[CELL].write(poison, "active")
     ticking.now += 60.0
-    applier.retry()
+    applier.retry_due()
     assert states(cloud, servers) == ["active"] * 3
     assert cloud.api.read(dead_letters.list_all, "api") == []
 
@@ -236,9 +236,9 @@ def test_rows_are_settled_although_the_feed_cannot_be_followed(
     def fail(*_: object, **__: object) -> None:
         raise errors.DatabaseUnavailable("the feed cannot be followed")
 
-    monkeypatch.setattr(Applier, "apply", fail)
+    monkeypatch.setattr(Applier, "apply_page", fail)
     with pytest.raises(errors.DatabaseUnavailable):
-        keeper.keep()
+        keeper.keep_up()
     assert cloud.row(server).state == "scheduled"
 
 

@@ -82,7 +82,7 @@ def test_an_operation_that_can_be_read_again_goes_on(cloud: World) -> None:
     spoil = sa.update(table).values(state=sa.bindparam("to"))
     cloud.api.write(lambda tx: tx.execute(spoil, {"to": "odd"}))
     conductor = cloud.conductor("one")
-    conductor.operator.sweep()
+    conductor.operator.sweep_deletes()
     assert letters(cloud) == {stop.uuid}
     cloud.api.write(lambda tx: tx.execute(spoil, {"to": OperationState.TASK}))
     cloud.start_conductor()

@@ -162,7 +162,7 @@ def test_a_letter_about_a_server_that_was_deleted_is_forgotten(cloud: World) -> 
     assert len(cloud.api.read(dead_letters.list_all, "api")) == 2
     [instance] = cloud.uuids(bad)
     cloud.delete(instance)
-    DeadLetterSweep(conductor.context).sweep()
+    DeadLetterSweep(conductor.context).sweep_deletes()
     assert [letter.key for letter in cloud.api.read(dead_letters.list_all, "api")] == cloud.uuids(worse)
 
 
@@ -184,7 +184,7 @@ def test_without_a_cell0_it_ends_all_the_same(cloud: World) -> None:
     [instance] = cloud.uuids(late)
     assert (cloud.requests(), cloud.mapped(instance).state) == ({}, "error")
     cloud.delete(instance)
-    conductor.deleter.sweep()
+    conductor.deleter.sweep_deletes()
     assert cloud.mapped(instance).state == "deleted"
 
 
@@ -199,7 +199,7 @@ def test_a_row_that_an_earlier_conductor_left_in_cell0_is_removed(cloud: World) 
         launch_index=0,
         created_at=0.0,
     )
-    cloud.databases["cell0"].write(staging.stage, late, [row], 0.0)
+    cloud.databases["cell0"].write(staging.stage_instances, late, [row], 0.0)
     conductor.cell("cell0")
     conductor.databases["cell0"].away = True
     conductor.build(late)

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from conductor.settle import settle
-from conductor.tidy import reap, tidy
+from conductor.settle import settle_staged
+from conductor.tidy import reap_claims, tidy_database
 from db import dead_letters, outbox
 from db.api.rows.tables import all_or_nothing, notifications, request_specs
 from db.cell.tables import instances as instance_rows
@@ -66,10 +66,10 @@ def test_deletes_of_neighbours_are_carried_out(cloud: World, conductor: Conducto
     for server in servers:
         assert cloud.delete(server) is not None
     with refused(cloud, odd):
-        conductor.deleter.sweep()
+        conductor.deleter.sweep_deletes()
         assert {raw_state(cloud, server) for server in servers if server != odd} == {State.DELETED}
         assert letters(cloud) == [("delete", odd)]
-        conductor.deleter.sweep()
+        conductor.deleter.sweep_deletes()
         assert letters(cloud) == [("delete", odd)]
 
 
@@ -77,7 +77,7 @@ def test_rows_of_neighbours_are_settled(cloud: World, conductor: Conductor) -> N
     servers = ordered(cloud, conductor, 5)
     odd = servers[2]
     with refused(cloud, odd):
-        settle(conductor.database, conductor.cell(CELL), -1.0)
+        settle_staged(conductor.database, conductor.cell(CELL), -1.0)
     assert {raw_state(cloud, server) for server in servers if server != odd} == {State.SCHEDULED}
     assert letters(cloud) == [("settle", odd)]
 
@@ -100,7 +100,7 @@ def test_the_audit_looks_at_the_others_and_says_what_it_could_not_look_at(cloud:
     auditor = Auditor(conductor)
     conductor.keep()
     change(cloud.databases[CELL], sa.update(instance_rows).where(instance_rows.c.uuid == other).values(state="deleted"))
-    found = auditor.audit.look()
+    found = auditor.audit.check_all()
     kinds = {(finding.kind, finding.key) for findings in found.values() for finding in findings}
     assert ("row deleted in its cell only", other) in kinds
     assert any(odd in reason and "could not check" in reason for reason in auditor.places.unknown.values())
@@ -116,7 +116,7 @@ def test_a_notification_that_cannot_be_decoded_is_dropped(cloud: World) -> None:
         "taken_until": 0.0,
     }
     change(cloud.api, sa.insert(notifications).values(facts="{", **row))
-    assert cloud.api.write(outbox.take, "api", 10.0, 70.0, 100) == []
+    assert cloud.api.write(outbox.take_notices, "api", 10.0, 70.0, 100) == []
     assert cloud.api.read(outbox.is_empty, "api")
 
 
@@ -135,7 +135,7 @@ def test_a_step_of_tidying_that_fails_keeps_no_other_from_being_done(
     monkeypatch.setattr("conductor.tidy.decisions.trim", fail)
     monkeypatch.setattr("conductor.tidy.builds.forget_tokens", note)
     with pytest.raises(LookupError):
-        tidy(conductor.database, 1.0, 1.0)
+        tidy_database(conductor.database, 1.0, 1.0)
     assert len(done) == 1
 
 
@@ -144,5 +144,5 @@ def test_specs_that_cannot_be_decoded_are_left_out_of_repairs(cloud: World, cond
     build(cloud, servers)
     conductor.keep()
     change(cloud.api, sa.update(request_specs).values(spec="{"))
-    reap(conductor.database, conductor.ledger)
+    reap_claims(conductor.database, conductor.ledger)
     assert Auditor(conductor).kinds() == []

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from chaos.watch import unwell
+from chaos.watch import unwell_members
 from deploy.local.health import State
 from deploy.local.options import set_options
 from deploy.local.region import Region
@@ -31,7 +31,7 @@ CELL1 = {"cell1-conductor-1", "cell1-host1", "cell1-host2"}
 
 
 def soon_stuck(region: Region) -> None:
-    for member in SHAPE.members():
+    for member in SHAPE.list_members():
         if member.role is Role.CONDUCTOR:
             file = region.folder.etc / member.files[-1]
             set_options(file, "monitoring", {"stuck_after": str(STUCK_AFTER)})
@@ -53,7 +53,7 @@ def report_of(watched: Watched, name: str) -> str:
         _, head, rest = watched.log_of(name)[before:].partition("====  Configuration")
         return bool(head) and "monitoring.stuck_after" in rest
 
-    os.kill(watched.region.table.alive()[name][0], signal.SIGUSR2)
+    os.kill(watched.region.table.pids_by_member()[name][0], signal.SIGUSR2)
     assert wait_until(complete, PATIENCE, pause=0.2), watched.log_of(name)[before:]
     return watched.log_of(name)[before:]
 
@@ -67,8 +67,8 @@ def check_report(watched: Watched, text: str) -> None:
 
 def test_idle_processes_are_well_and_report(watched: Watched) -> None:
     watched.wait_for(set())
-    assert not unwell(watched.look())
-    for member in SHAPE.members():
+    assert not unwell_members(watched.look())
+    for member in SHAPE.list_members():
         text = report_of(watched, member.name)
         check_report(watched, text)
         assert "transport_url" in text, "its configuration is there"
@@ -77,12 +77,12 @@ def test_idle_processes_are_well_and_report(watched: Watched) -> None:
 
 
 def test_a_stopped_process_is_silent_and_others_are_well(watched: Watched) -> None:
-    stopped = watched.region.table.alive()["cell1-host1"]
+    stopped = watched.region.table.pids_by_member()["cell1-host1"]
     for pid in stopped:
         os.kill(pid, signal.SIGSTOP)
     try:
         assert watched.told("cell1-host1", 3.0).state is State.SILENT
-        [violation] = unwell({"cell1-host1": watched.told("cell1-host1", 1.0)})
+        [violation] = unwell_members({"cell1-host1": watched.told("cell1-host1", 1.0)})
         assert "cell1-host1 is silent" in violation.what
         assert watched.told("cell1-host2").state is State.WELL
     finally:
@@ -99,7 +99,7 @@ def test_who_waits_for_a_frozen_database_says_so_and_others_are_well(watched: Wa
         seen.update(watched.told("cell1-conductor-1").troubles)
         return any(trouble.startswith("the database of cell") for trouble in seen)
 
-    watched.proxies.freeze(["cell1-database"])
+    watched.proxies.freeze_links(["cell1-database"])
     try:
         assert wait_until(waits, PATIENCE, pause=0.5), seen
         text = report_of(watched, "cell1-conductor-1")
@@ -107,9 +107,9 @@ def test_who_waits_for_a_frozen_database_says_so_and_others_are_well(watched: Wa
         assert "not end" in text or "no answer since" in text or "cannot be used" in text
         assert watched.told("cell1-conductor-1").state is State.WEDGED
         others = {name: watched.told(name) for name in ("cell2-conductor-1", "cell2-host1", "scheduler-1", "super-conductor-1")}
-        assert not unwell(others)
+        assert not unwell_members(others)
     finally:
-        watched.proxies.restore(["cell1-database"])
+        watched.proxies.restore_links(["cell1-database"])
     watched.wait_for(set())
 
 
@@ -124,5 +124,5 @@ def test_who_gets_no_messages_any_more_is_wedged_and_others_are_well(watched: Wa
             assert any(trouble.startswith(("cell-conductor", "compute")) for trouble in told.troubles), told
             check_report(watched, report_of(watched, name))
     finally:
-        watched.proxies.restore(["cell1-bus"])
+        watched.proxies.restore_links(["cell1-bus"])
     watched.wait_for(set())

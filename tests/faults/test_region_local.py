@@ -31,7 +31,7 @@ def test_a_region_serves_and_says_what_runs(region: Region) -> None:
     assert shown.returncode == 0, shown.stdout
     assert re.search(r"^RabbitMQ .* alive ", shown.stdout, re.MULTILINE), shown.stdout
     for name in ("api-1", "super-conductor-1", "scheduler-1", "cell2-conductor-1", "cell1-host2"):
-        port = region.notes.monitoring()[name]
+        port = region.notes.monitored_ports()[name]
         assert re.search(rf"^{name} .* alive +well +{port} ", shown.stdout, re.MULTILINE), shown.stdout
         assert "superconductor_" in region.http.get(f"http://127.0.0.1:{port}/metrics", timeout=30).text
     assert "runs already" in region.up()
@@ -44,7 +44,7 @@ def test_passwords_are_in_private_files_only(region: Region) -> None:
     secret = {match for file in region.folder.etc.iterdir() for match in re.findall(r":([^:@/]+)@", file.read_text())}
     secret |= set(re.findall(r"^keys = (.+)$", (region.folder.etc / "api.conf").read_text(), re.MULTILINE))
 
-    hosts = len(region.notes.shape.hosts())
+    hosts = len(region.notes.shape.list_hosts())
     assert len(secret) == 7 + hosts, "three users of the broker and one for each host, three of the databases, a master key"
     assert {oct(file.stat().st_mode & 0o777) for file in region.folder.etc.iterdir()} == {"0o600"}
     for log in region.folder.log.iterdir():
@@ -59,13 +59,13 @@ def test_the_openstack_client_drives_a_region(region: Region) -> None:
 
     ``test_client_openstack`` has all else that is promised to users of the client.
     """
-    check_boots(OpenStack(region.notes.endpoints()[0]))
+    check_boots(OpenStack(region.notes.api_endpoints()[0]))
 
 
 def test_a_proxy_leads_to_the_console_of_a_server(region: Region) -> None:
     region.boot("console", 1)
     server = region.ask("GET", "servers", params={"name": "^console$"})["servers"][0]["id"]
-    endpoint = region.notes.endpoints()[0]
+    endpoint = region.notes.api_endpoints()[0]
     asked = {"remote_console": {"protocol": "serial", "type": "serial"}}
     headers = {"OpenStack-API-Version": "compute 2.53"}
     answer = region.http.post(f"{endpoint}/servers/{server}/remote-consoles", json=asked, headers=headers, timeout=30)
@@ -86,9 +86,9 @@ def test_a_killed_worker_is_replaced_by_its_master(region: Region) -> None:
 
 
 def test_a_killed_master_is_started_again_by_up(region: Region) -> None:
-    master = region.table.alive()["cell1-conductor-1"][0]
+    master = region.table.pids_by_member()["cell1-conductor-1"][0]
     os.kill(master, signal.SIGKILL)
-    assert wait_until(lambda: "cell1-conductor-1" not in region.table.led(), LONG)
+    assert wait_until(lambda: "cell1-conductor-1" not in region.table.members_with_master(), LONG)
     shown = region.command("status")
     said = region.up()
 
@@ -99,9 +99,9 @@ def test_a_killed_master_is_started_again_by_up(region: Region) -> None:
 
 
 def test_single_processes_are_restarted(region: Region) -> None:
-    before = region.table.alive()
+    before = region.table.pids_by_member()
     done = region.command("restart", "api-1", "cell2-host2")
-    after = region.table.alive()
+    after = region.table.pids_by_member()
 
     assert done.returncode == 0, done.stdout + done.stderr
     assert {name for name in after if not set(before[name]) & set(after[name])} == {"api-1", "cell2-host2"}

@@ -28,7 +28,7 @@ def test_a_stopped_region_leaves_nothing_running_and_keeps_its_servers(region: R
     stopped = region.left()
     command = [sys.executable, "-m", "deploy.local", "up", str(region.folder.path)]
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as starting:
-        assert wait_until(lambda: len(region.table.alive()) > 2, LONG)
+        assert wait_until(lambda: len(region.table.pids_by_member()) > 2, LONG)
         starting.kill()
     begun = region.left()
     region.down()

@@ -60,7 +60,7 @@ def test_a_message_is_written_in_one_step_whatever_is_known_of_the_releases_of_p
     with stage() as machine:
         world = machine.world
         world.reset()
-        [cell] = [cell for cell in world.registry.cells() if cell.name == "cell1"]
+        [cell] = [cell for cell in world.registry.list_cells() if cell.name == "cell1"]
         cell.know_peers({})  # nothing was read yet
         report = Report(kind=ReportKind.GONE, instance_uuid="u", host="a1", fence=1, attempt=1, builder="b")
         client = CellConductorClient(world.network.bus("cell1"))

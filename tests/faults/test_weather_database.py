@@ -16,7 +16,7 @@ import pymysql
 import pytest
 import sqlalchemy as sa
 
-from db.sql.sync import sync
+from db.sql.sync import sync_schema
 from deploy import processes
 from deploy.servers import MariaDB
 from service.periodic import wait_until
@@ -50,7 +50,7 @@ class Exposed(Ground):
 
     def _make_database(self, name: str) -> str:
         url = self._server.create_database(f"{self.path.name.replace('-', '_')}_{name}", f"{name}_{self.path.name[-6:]}", "secret")
-        sync(url, "api" if name == "api" else "cell")
+        sync_schema(url, "api" if name == "api" else "cell")
         return url
 
     def bus(self, name: str) -> str:
@@ -66,7 +66,7 @@ def cloud(tmp_path_factory: pytest.TempPathFactory, server: MariaDB) -> Iterator
 
 @contextmanager
 def administrator(server: MariaDB) -> Iterator[pymysql.Connection]:
-    url = sa.make_url(server.url)
+    url = sa.make_url(server.admin_url)
     connection = pymysql.connect(host=url.host, port=url.port, user=url.username, password=url.password, autocommit=True)
     try:
         yield connection
@@ -95,7 +95,7 @@ def restart(server: MariaDB, cloud: Region) -> None:
 
 
 def kill(server: MariaDB, cloud: Region) -> None:
-    processes.end(server.pid, signal.SIGKILL, 10.0)
+    processes.end_process(server.pid, signal.SIGKILL, 10.0)
     time.sleep(SHORT / 2)  # nobody listens, as long as a service manager takes to see it
     server.start()
 

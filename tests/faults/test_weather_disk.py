@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 import requests
 
-from cli.standalone.demo.evidence import gather, leftovers
+from cli.standalone.demo.evidence import gather_evidence, list_leftovers
 from cli.standalone.demo.hosts import SimulatedFindings
 from service.periodic import wait_until
 from tests.support.databases import sqlite_url
@@ -172,4 +172,4 @@ def check(kind: str, without_room: Callable[[Standalone], AbstractContextManager
 
 def test_nothing_is_left_that_does_not_agree(running: Standalone) -> None:
     hosts = [f"cell{cell}-host{number}" for cell in (1, 2) for number in (1, 2)]
-    assert leftovers(gather(Records(running.state), SimulatedFindings(running.state / "hosts", hosts))) == []
+    assert list_leftovers(gather_evidence(Records(running.state), SimulatedFindings(running.state / "hosts", hosts))) == []

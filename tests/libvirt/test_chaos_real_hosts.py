@@ -23,23 +23,23 @@ def test_processes_are_counted_by_uuid(tmp_path: Path) -> None:
         with opened(settings, add_spark(tmp_path / "images")) as driver:
             one, other = spawn(driver), spawn(driver)
             assert all(says(driver, each.uuid, "spark: boot 0001") for each in (one, other))
-            assert {guest.uuid: guest.power for guest in hosts.guests()[HOST]} == {one.uuid: Power.ON, other.uuid: Power.ON}
-            assert hosts.disks()[HOST] == sorted((one.uuid, other.uuid))
+            assert {guest.uuid: guest.power for guest in hosts.guests_by_host()[HOST]} == {one.uuid: Power.ON, other.uuid: Power.ON}
+            assert hosts.disks_by_host()[HOST] == sorted((one.uuid, other.uuid))
             assert hosts.disk_fault(HOST, one) == ""
-            assert hosts.written(HOST, one.uuid) == DiskWrites(HOST, one.uuid, SPARK, 1)
+            assert hosts.written_disk(HOST, one.uuid) == DiskWrites(HOST, one.uuid, SPARK, 1)
             assert {written.uuid for written in hosts.sample_written()} == {one.uuid, other.uuid}
 
-        daemon.kill()
-        assert len(hosts.guests()[HOST]) == 2, "a libvirt that is down hides nothing"
+        daemon.kill_daemon()
+        assert len(hosts.guests_by_host()[HOST]) == 2, "a libvirt that is down hides nothing"
         disk = place / INSTANCES / one.uuid / "disk"
         with _process(one.uuid, disk), _process("11111111-1111-4111-8111-111111111111", disk):
-            assert wait_until(lambda: len(hosts.guests()[HOST]) == 4, 90.0)
-            found = [guest.uuid for guest in hosts.guests()[HOST]]
+            assert wait_until(lambda: len(hosts.guests_by_host()[HOST]) == 4, 90.0)
+            found = [guest.uuid for guest in hosts.guests_by_host()[HOST]]
             assert found.count(one.uuid) == 2, "a second process of one uuid"
 
             hosts.cut_power(HOST)
-            assert not hosts.running()[HOST]
-        assert [guest.power for guest in hosts.guests()[HOST]] == [Power.OFF, Power.OFF]
+            assert not hosts.running_guests()[HOST]
+        assert [guest.power for guest in hosts.guests_by_host()[HOST]] == [Power.OFF, Power.OFF]
         assert not list((place / CONFIG_DRIVES).iterdir())
 
         hosts.restore_power(HOST)

@@ -20,6 +20,6 @@ def test_real_guests_come_to_the_verdict(tmp_path: Path, capsys: pytest.CaptureF
     assert "All 7 steps came as they must" in said
     for host in ("cell1-host1", "cell1-host2"):
         daemon = PrivateDaemon(state / "hosts" / host / "libvirt")
-        assert (daemon.pid, daemon.guest_pids()) == (None, {})
+        assert (daemon.daemon_pid, daemon.guest_pids()) == (None, {})
     assert main(["demo", "--driver", "libvirt", "--state", str(state)]) != 0
     assert "needs a new folder" in capsys.readouterr().err

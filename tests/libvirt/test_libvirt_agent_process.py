@@ -93,11 +93,11 @@ def test_an_agent_that_is_killed_in_the_middle_of_tasks(cell: LibvirtCell, agent
     agent.dies_during(one, cell.pid(one), Power.OFF)
     assert (cell.row(one).power, cell.row(one).task_state, cell.pid(one)) == (Power.OFF, TaskState.DONE, None)
 
-    agent.dies_during(one, cell.daemon.pid, Power.ON)
+    agent.dies_during(one, cell.daemon.daemon_pid, Power.ON)
     assert (cell.row(one).power, cell.row(one).task_state) == (Power.ON, TaskState.DONE)
     cell.wait_console(one, "spark: boot 0002")
 
-    agent.dies_during(one, cell.daemon.pid, Power.ON, TaskKind.REBOOT)
+    agent.dies_during(one, cell.daemon.daemon_pid, Power.ON, TaskKind.REBOOT)
     assert (cell.row(one).task_state, cell.row(one).power) == (TaskState.FAILED, Power.ON), "it is carried out once at most"
     assert wait_until(lambda: cell.pid(one) is not None, PATIENCE_S)
 

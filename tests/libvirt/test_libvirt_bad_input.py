@@ -50,7 +50,7 @@ def image(cell: LibvirtCell) -> Iterator[str]:
     name = str(uuid.uuid4())
     file = cell.path / "image"
     file.write_bytes(os.urandom(4096))
-    cell.store.add(file, name=name, image_id=name, disk_format="raw", min_ram=0)
+    cell.store.add_image(file, name=name, image_id=name, disk_format="raw", min_ram=0)
     yield name
     cell.store.delete(name)
 
@@ -60,7 +60,7 @@ def content(cell: LibvirtCell, image: str) -> Path:
 
 
 def change_record(cell: LibvirtCell, image: str, **changes: object) -> None:
-    record = msgspec.structs.replace(cell.store.about(image), **changes)
+    record = msgspec.structs.replace(cell.store.get_record(image), **changes)
     content(cell, image).with_name("record.json").write_bytes(msgspec.json.encode(record))
 
 
@@ -199,7 +199,7 @@ def test_a_host_without_room(cell: LibvirtCell, small: Path) -> None:
     file = cell.path / "large"
     file.write_bytes(os.urandom(1 << 20))
     large = str(uuid.uuid4())
-    cell.store.add(file, name="large", image_id=large, disk_format="raw")
+    cell.store.add_image(file, name="large", image_id=large, disk_format="raw")
     (small / "rest").write_bytes(bytes(64 << 10))
     cell.host("full", cache_path=str(small / "cache"), instances_path=str(small / "instances"))
     cell.start("full")
@@ -259,7 +259,7 @@ def test_a_build_waits_for_the_image_store(cell: LibvirtCell, image: str) -> Non
 
 def phase(agent: ComputeService, one: str) -> str:
     """Where the agent is with this build."""
-    entry = agent._audit._guests.snapshot().get(one)
+    entry = agent._audit._guests.read_phases().get(one)
     return entry[0].value if entry else ""
 
 
@@ -277,9 +277,9 @@ def test_the_mac_of_a_port_is_no_path(tmp_path: Path) -> None:
     attachments = Attachments(LibvirtConnection("test:///default", 1.0), {"lab": Attachment(kind="user")}, str(tmp_path / "dhcp"))
     address = FixedAddress(address="10.0.2.17", prefix=24)
     port = Port(network_id="n1", network="net", mac="../escaped", physical_network="lab", addresses=(address,))
-    attachments.announce((port,), "one")
+    attachments.announce_addresses((port,), "one")
     assert [entry.name for entry in tmp_path.iterdir()] == ["dhcp"]
-    attachments.forget((port,))
+    attachments.forget_addresses((port,))
     assert list((tmp_path / "dhcp").iterdir()) == []
     with pytest.raises(errors.BuildFailed, match="no text of one line"):
-        attachments.announce((port,), "one\nfa:16:3e:00:00:02,10.0.2.18")
+        attachments.announce_addresses((port,), "one\nfa:16:3e:00:00:02,10.0.2.18")

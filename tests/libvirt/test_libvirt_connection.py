@@ -42,7 +42,7 @@ def test_a_libvirt_that_goes_and_comes_back(daemon: PrivateDaemon, store: Folder
         assert rung.is_set(), "guests may have changed meanwhile"
         one = spawn(driver)
         pids = daemon.guest_pids()
-        daemon.kill()
+        daemon.kill_daemon()
         assert wait_until(lambda: is_down(driver), PATIENCE_S)
         for call in (driver.guests, driver.nodes, lambda: driver.destroy(one.uuid)):
             with pytest.raises(errors.HypervisorDown):
@@ -76,7 +76,7 @@ def test_a_spawn_in_which_libvirt_goes_has_touched_the_host(
 
         def then_kill(*arguments: Any) -> dict[str, str]:
             made = make_disks(*arguments)
-            daemon.kill()
+            daemon.kill_daemon()
             return made
 
         monkeypatch.setattr(driver, "_make_disks", then_kill)

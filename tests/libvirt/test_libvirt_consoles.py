@@ -82,7 +82,7 @@ def test_a_user_types_at_the_serial_port(settings: LibvirtSettings, store: Folde
         disk = linux_guest().disk
     except Unavailable as why:
         pytest.skip(str(why))
-    store.add(disk, name="linux", image_id=LINUX, disk_format="qcow2")
+    store.add_image(disk, name="linux", image_id=LINUX, disk_format="qcow2")
     flavor = Flavor(flavor_id="2", name="small", vcpus=1, memory_mb=MEMORY_MB, root_gb=1)
     with opened(settings, store) as driver:
         driver.guests()

@@ -32,7 +32,7 @@ def store(tmp_path: Path) -> FolderStore:
 
 def child(place: Path, daemon: PrivateDaemon, uuid: str, *step: str) -> subprocess.Popen[str]:
     """A process that begins to spawn."""
-    command = [sys.executable, "-m", "tests.support.libvirt_child", str(place), daemon.uri, uuid, *step]
+    command = [sys.executable, "-m", "tests.support.libvirt_child", str(place), daemon.connection_uri, uuid, *step]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
     assert process.stdout.readline() == "spawning\n"
@@ -41,12 +41,16 @@ def child(place: Path, daemon: PrivateDaemon, uuid: str, *step: str) -> subproce
 
 def traces(daemon: PrivateDaemon, driver: LibvirtDriver, uuid: str) -> tuple[bool, bool, bool, bool]:
     """Whether there is a guest, a domain, a QEMU process, a file of this uuid."""
-    connection = binding.load().open(daemon.uri)
+    connection = binding.load_libvirt().open(daemon.connection_uri)
     try:
         domains = [found.UUIDString() for found in connection.listAllDomains()]
     finally:
         connection.close()
-    files = [name for name in left_of(libvirt_child.settings_in(driver._files.instances_path.parent, daemon.uri)) if uuid in name]
+    files = [
+        name
+        for name in left_of(libvirt_child.settings_in(driver._files.instances_path.parent, daemon.connection_uri))
+        if uuid in name
+    ]
     return power_of(driver, uuid) is not None, uuid in domains, f"sc-{uuid}" in daemon.guest_pids(), bool(files)
 
 
@@ -58,7 +62,7 @@ def test_a_death_after_each_step(daemon: PrivateDaemon, store: FolderStore, tmp_
     one = guest()
     with child(tmp_path, daemon, one.uuid, step) as dying:
         assert dying.wait(PATIENCE_S) == -9
-    with opened(libvirt_child.settings_in(tmp_path, daemon.uri), store) as driver:
+    with opened(libvirt_child.settings_in(tmp_path, daemon.connection_uri), store) as driver:
         driver.guests()
         assert traces(daemon, driver, one.uuid) == (WHOLE if step in ("mark", "finish") else NOTHING)
         if step not in ("mark", "finish"):
@@ -70,7 +74,7 @@ def test_a_death_after_each_step(daemon: PrivateDaemon, store: FolderStore, tmp_
 
 def test_random_kills_with_an_immediate_restart(daemon: PrivateDaemon, store: FolderStore, tmp_path: Path) -> None:
     """libvirt may still carry out a call of the killed agent, so everything is looked at twice, the second time later."""
-    settings = libvirt_child.settings_in(tmp_path, daemon.uri)
+    settings = libvirt_child.settings_in(tmp_path, daemon.connection_uri)
     chance = random.Random(7)
     outcomes = Counter[str]()
     for _ in range(KILLS):
@@ -94,7 +98,7 @@ def test_a_death_while_the_config_drive_is_written(daemon: PrivateDaemon, store:
     settings = settings_of(daemon, tmp_path)
     one = guest()
     with opened(settings, store) as driver:
-        driver._files.make(one.uuid)
+        driver._files.make_folder(one.uuid)
         driver._files.config_drive(one.uuid).with_suffix(".iso.part").write_bytes(b"secret")
     with opened(settings, store) as driver:
         driver.guests()
@@ -106,7 +110,7 @@ def test_a_death_during_a_removal(daemon: PrivateDaemon, store: FolderStore, tmp
     with opened(settings, store) as driver:
         one = spawn(driver)
         driver._files.begin_removal(one.uuid)
-        driver._domains.remove(one.uuid)
+        driver._domains.remove_domain(one.uuid)
     with opened(settings, store) as driver:
         assert driver.guests() == []
         assert left_of(settings) == []
@@ -117,7 +121,7 @@ def test_a_libvirt_without_its_domains_costs_no_disk(daemon: PrivateDaemon, stor
     settings = settings_of(daemon, tmp_path)
     with opened(settings, store) as driver:
         one = spawn(driver)
-        found = binding.load().open(daemon.uri).lookupByUUIDString(one.uuid)
+        found = binding.load_libvirt().open(daemon.connection_uri).lookupByUUIDString(one.uuid)
         found.destroy()
         found.undefine()
     with opened(settings, store) as driver:
@@ -133,8 +137,8 @@ def test_two_agents_with_one_folder(daemon: PrivateDaemon, store: FolderStore, t
 
 def test_two_agents_on_one_hypervisor_leave_each_other_alone(daemon: PrivateDaemon, store: FolderStore, tmp_path: Path) -> None:
     """Nor do they touch a domain that is nobody's."""
-    libvirt = binding.load()
-    foreign = libvirt.open(daemon.uri).defineXML(
+    libvirt = binding.load_libvirt()
+    foreign = libvirt.open(daemon.connection_uri).defineXML(
         "<domain type='qemu'><name>sc-theirs</name><memory>16384</memory><os><type>hvm</type></os></domain>"
     )
     with opened(settings_of(daemon, tmp_path / "a"), store, "a") as first:

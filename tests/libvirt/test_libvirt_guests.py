@@ -76,7 +76,7 @@ def test_a_guest_runs_and_leaves_nothing(driver: LibvirtDriver, daemon: PrivateD
     private = [file for file in (*folder.iterdir(), drive) if not BASE_NAME.fullmatch(file.name)]
     assert {stat.S_IMODE(file.stat().st_mode) for file in private} == {0o600}
     assert b"the-secret" in drive.read_bytes()
-    definition = binding.load().open(daemon.uri).lookupByUUIDString(one.uuid).XMLDesc()
+    definition = binding.load_libvirt().open(daemon.connection_uri).lookupByUUIDString(one.uuid).XMLDesc()
     assert "the-secret" not in definition
     assert "a-password" not in definition
     assert "tenant's" not in definition
@@ -92,7 +92,7 @@ def test_a_domain_is_named_after_its_server(driver: LibvirtDriver, daemon: Priva
     """Also on the host that the server was moved to, unless another body of it is still there."""
 
     def name_of(uuid: str) -> str:
-        return str(binding.load().open(daemon.uri).lookupByUUIDString(uuid).name())
+        return str(binding.load_libvirt().open(daemon.connection_uri).lookupByUUIDString(uuid).name())
 
     first = guest(server_uuid=str(uuid4()))
     spawn(driver, first)
@@ -149,7 +149,7 @@ def test_a_guest_that_stops_by_itself_is_off_with_a_reason(driver: LibvirtDriver
     assert rung.wait(PATIENCE_S)
     assert wait_until(lambda: power_of(driver, second.uuid) is Power.OFF, PATIENCE_S)
     rung.clear()
-    binding.load().open(daemon.uri).lookupByUUIDString(first.uuid).shutdown()
+    binding.load_libvirt().open(daemon.connection_uri).lookupByUUIDString(first.uuid).shutdown()
     assert wait_until(lambda: power_of(driver, first.uuid) is Power.OFF, PATIENCE_S)
     assert rung.wait(PATIENCE_S)
     reasons = {each.uuid: each.off_reason for each in driver.guests()}
@@ -192,7 +192,7 @@ def test_a_disk_comes_from_another_host(daemon: PrivateDaemon, store: FolderStor
     flavor = msgspec.structs.replace(FLAVOR, ephemeral_gb=1, swap_mb=16)
     bigger = msgspec.structs.replace(flavor, root_gb=2)
     peer = (
-        {"peer_uri": daemon.uri + "&host={host}"}
+        {"peer_uri": daemon.connection_uri + "&host={host}"}
         if by == "libvirt"
         else {"peer_instances_path": str(tmp_path / "{host}/instances")}
     )
@@ -219,7 +219,7 @@ def test_a_disk_comes_from_another_host(daemon: PrivateDaemon, store: FolderStor
 def test_a_disk_of_a_deleted_image_moves(daemon: PrivateDaemon, store: FolderStore, tmp_path: Path, by: str) -> None:
     """Its base is beside the disk, on each host that it comes to."""
     peer = (
-        {"peer_uri": daemon.uri + "&host={host}"}
+        {"peer_uri": daemon.connection_uri + "&host={host}"}
         if by == "libvirt"
         else {"peer_instances_path": str(tmp_path / "{host}/instances")}
     )
@@ -262,7 +262,7 @@ def test_addresses_reach_dhcp_and_the_config_drive(
         [file] = (tmp_path / "dhcp").iterdir()
         assert file.read_text() == "fa:16:3e:00:00:01,10.0.2.17,[fd00::7],one\n"
         assert b"10.0.2.17" in (Path(settings.config_drive_path) / f"{one.uuid}.iso").read_bytes()
-        assert "fa:16:3e:00:00:01" in binding.load().open(daemon.uri).lookupByUUIDString(one.uuid).XMLDesc()
+        assert "fa:16:3e:00:00:01" in binding.load_libvirt().open(daemon.connection_uri).lookupByUUIDString(one.uuid).XMLDesc()
         driver.destroy(one.uuid)
         assert list((tmp_path / "dhcp").iterdir()) == []
         for physical, text in (("other", "not attached"), ("br", "'br-none'.* does not exist")):
@@ -335,7 +335,7 @@ def test_a_guest_is_tied_to_its_numa_node(settings: LibvirtSettings, store: Fold
     one = guest(numa_nodes=(0,))
 
     def tied() -> tuple[str | None, set[str | None]]:
-        root = ET.fromstring(binding.load().open(daemon.uri).lookupByUUIDString(one.uuid).XMLDesc())
+        root = ET.fromstring(binding.load_libvirt().open(daemon.connection_uri).lookupByUUIDString(one.uuid).XMLDesc())
         memory = root.find("numatune/memory")
         return (memory.get("nodeset") if memory is not None else None), {
             pin.get("cpuset") for pin in root.iterfind("cputune/vcpupin")

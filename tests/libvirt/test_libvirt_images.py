@@ -47,7 +47,7 @@ def test_an_image_has_the_disk_and_the_guest_stays_as_it_is(driver: LibvirtDrive
     driver.make_image(one.uuid, ONE, ASKED, threading.Event())
 
     assert power_of(driver, one.uuid) is power
-    record = store.about(ONE)
+    record = store.get_record(ONE)
     assert (record.owner, record.disk_format, record.min_disk, record.min_ram) == ("p1", "qcow2", 1, 8)
     assert record.properties["image_type"] == "snapshot"
     other = guest(image_id=ONE)
@@ -70,20 +70,20 @@ def test_an_image_is_made_once_and_a_cancelled_one_leaves_nothing(
     assert not (Path(settings.instances_path) / one.uuid / "image.new").exists()
     for _ in range(2):
         driver.make_image(one.uuid, TWO, ASKED, threading.Event())
-    assert store.about(TWO)
+    assert store.get_record(TWO)
     assert power_of(driver, one.uuid) is Power.ON
 
 
 def test_a_copy_that_a_dead_agent_began_is_ended_first(
     driver: LibvirtDriver, daemon: PrivateDaemon, store: FolderStore, tmp_path: Path
 ) -> None:
-    libvirt = binding.load()
+    libvirt = binding.load_libvirt()
     one = spawn(driver)
     assert says(driver, one.uuid, "spark: boot 0001")
-    domain = libvirt.open(daemon.uri).lookupByUUIDString(one.uuid)
+    domain = libvirt.open(daemon.connection_uri).lookupByUUIDString(one.uuid)
     disk = f"<disk name='vda' type='file'><scratch file='{tmp_path / 'earlier'}'/></disk>"
     domain.backupBegin(
         f"<domainbackup mode='pull'><server transport='unix' socket='{tmp_path / 's'}'/><disks>{disk}</disks></domainbackup>", None
     )
     driver.make_image(one.uuid, ONE, ASKED, threading.Event())
-    assert store.about(ONE)
+    assert store.get_record(ONE)

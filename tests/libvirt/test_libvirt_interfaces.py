@@ -58,8 +58,8 @@ def driver(settings: LibvirtSettings, store: FolderStore) -> Iterator[LibvirtDri
 
 
 def macs(daemon: PrivateDaemon, uuid: str, *, defined: bool = False) -> set[str]:
-    flags = binding.load().VIR_DOMAIN_XML_INACTIVE if defined else 0
-    return set(interfaces_of(binding.load().open(daemon.uri).lookupByUUIDString(uuid).XMLDesc(flags)))
+    flags = binding.load_libvirt().VIR_DOMAIN_XML_INACTIVE if defined else 0
+    return set(interfaces_of(binding.load_libvirt().open(daemon.connection_uri).lookupByUUIDString(uuid).XMLDesc(flags)))
 
 
 def has(daemon: PrivateDaemon, driver: LibvirtDriver, settings: LibvirtSettings, uuid: str, *ports: Port) -> None:
@@ -132,8 +132,8 @@ def test_a_change_that_was_killed_half_way_is_completed(
 ) -> None:
     """The interface is only in the definition, or only in the guest that runs, and the record does not have it."""
     one = spawn(driver, None, spec(ports=(FIRST,)))
-    libvirt = binding.load()
-    domain = libvirt.open(daemon.uri).lookupByUUIDString(one.uuid)
+    libvirt = binding.load_libvirt()
+    domain = libvirt.open(daemon.connection_uri).lookupByUUIDString(one.uuid)
     xml = interfaces_of(domain.XMLDesc())[FIRST.mac].replace(FIRST.mac, SECOND.mac)
     xml = "".join(part for part in xml.splitlines() if "<address" not in part and "<alias" not in part and "<target" not in part)
     flags = libvirt.VIR_DOMAIN_AFFECT_CONFIG if left == "defined" else libvirt.VIR_DOMAIN_AFFECT_LIVE
@@ -159,7 +159,7 @@ def test_a_system_that_releases_an_interface_loses_it(
     except Unavailable as why:
         pytest.skip(str(why))
     image = str(uuid.uuid4())
-    store.add(disk, name="tiny", image_id=image, disk_format="qcow2")
+    store.add_image(disk, name="tiny", image_id=image, disk_format="qcow2")
     flavor = msgspec.structs.replace(FLAVOR, memory_mb=MEMORY_MB)
     with opened(settings, store) as driver:
         asked = spec(flavor=flavor, image=Image(id=image), ports=(FIRST, SECOND))

@@ -33,7 +33,7 @@ def cell(daemon: PrivateDaemon, tmp_path: Path) -> Iterator[LibvirtCell]:
 
 
 def wait_trouble(cell: LibvirtCell, host: str, *, there: bool) -> None:
-    assert wait_until(lambda: bool(cell.agents[host].trouble) is there, PATIENCE_S), cell.agents[host].trouble
+    assert wait_until(lambda: bool(cell.agents[host].current_trouble) is there, PATIENCE_S), cell.agents[host].current_trouble
 
 
 def said(caplog: pytest.LogCaptureFixture, text: str) -> int:
@@ -49,11 +49,11 @@ def test_a_killed_libvirt_sends_builds_elsewhere(cell: LibvirtCell, tmp_path: Pa
         cell.start(OTHER)
         stays, dies = (cell.booted(HOST) for _ in range(2))
         pid = cell.pid(stays)
-        os.kill(cell.daemon.pid or 0, signal.SIGSTOP)  # so that builds queue
+        os.kill(cell.daemon.daemon_pid or 0, signal.SIGSTOP)  # so that builds queue
         uuids = [cell.boot(HOST, OTHER) for _ in range(3)]
         assert wait_until(lambda: all(cell.row(one).state is State.BUILDING for one in uuids), PATIENCE_S)
         kill(cell.pid(dies))
-        cell.daemon.kill()
+        cell.daemon.kill_daemon()
         wait_trouble(cell, HOST, there=True)
         assert wait_until(lambda: sum(cell.row(one).state is State.ACTIVE for one in uuids) == 2, PATIENCE_S), "the queued ones"
         late = cell.boot(HOST, OTHER)
@@ -82,7 +82,7 @@ def test_a_libvirt_that_hangs(cell: LibvirtCell, monkeypatch: pytest.MonkeyPatch
     cell.host(HOST, open_timeout=1.0)
     cell.start(HOST)
     one = cell.booted(HOST)
-    with hanging(cell.daemon.pid):
+    with hanging(cell.daemon.daemon_pid):
         cell.ask(one, Power.OFF)
         wait_trouble(cell, HOST, there=True)
     wait_trouble(cell, HOST, there=False)

@@ -49,7 +49,7 @@ def test_a_guest_whose_qemu_is_killed_is_off_with_a_reason(running: LibvirtCell)
 def test_a_guest_that_shuts_itself_down_is_off_with_a_reason(running: LibvirtCell) -> None:
     one = running.booted(HOST)
     running.wait_console(one, "spark: tick 0001")
-    binding.load().open(running.daemon.uri).lookupByUUIDString(one).shutdown()
+    binding.load_libvirt().open(running.daemon.connection_uri).lookupByUUIDString(one).shutdown()
     assert wait_until(lambda: running.row(one).power is Power.OFF, PATIENCE_S)
     assert "has shut down" in (running.row(one).task_fault or "")
     assert running.pid(one) is None
@@ -97,7 +97,7 @@ def test_the_host_is_restarted(cell: LibvirtCell, resumes: bool) -> None:
     off = cell.booted(HOST)
     cell.do(off, Power.OFF, hard=True)
     cell.stop(HOST)
-    cell.daemon.kill()
+    cell.daemon.kill_daemon()
     kill(cell.pid(one))
     assert wait_until(lambda: cell.pid(one) is None, PATIENCE_S)
     shutil.rmtree(cell.settings[HOST].config_drive_path)

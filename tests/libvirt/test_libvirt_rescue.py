@@ -53,7 +53,7 @@ def driver(settings: LibvirtSettings, store: FolderStore) -> Iterator[LibvirtDri
 
 def disks(daemon: PrivateDaemon, uuid: str) -> list[str]:
     """The files of the guest's disks, in the order in which it boots from them, and of its config drive."""
-    xml = binding.load().open(daemon.uri).lookupByUUIDString(uuid).XMLDesc()
+    xml = binding.load_libvirt().open(daemon.connection_uri).lookupByUUIDString(uuid).XMLDesc()
     return [Path(source.get("file", "")).name for source in ElementTree.fromstring(xml).iterfind("devices/disk/source")]
 
 
@@ -96,7 +96,7 @@ def test_a_rescued_guest_comes_back_as_such_after_a_power_cut(
 ) -> None:
     one = spawn(driver)
     driver.rescue(one.uuid, SPARK, None)
-    binding.load().open(daemon.uri).lookupByUUIDString(one.uuid).destroy()
+    binding.load_libvirt().open(daemon.connection_uri).lookupByUUIDString(one.uuid).destroy()
     (Path(settings.config_drive_path) / f"{one.uuid}.iso.rescue").unlink()
     assert power_of(driver, one.uuid) is Power.OFF
     driver.set_power(one.uuid, Power.RESCUED, hard=True)

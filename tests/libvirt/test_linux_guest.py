@@ -62,11 +62,11 @@ def test_it_tells_its_config_drive_and_networks_and_obeys_the_power_button(guest
         Port(network_id="n2", network="wan", physical_network="p", mac=MACS[1]),
     ]
     user_data = b"#!/bin/sh\necho hello\n"
-    metadata = stored.dump({"uuid": "u1", "name": "web"})
+    metadata = stored.dump_value({"uuid": "u1", "name": "web"})
     files = {
         "meta_data.json": metadata.encode(),
         "user_data": user_data,
-        "network_data.json": stored.dump(network_data(ports)).encode(),
+        "network_data.json": stored.dump_value(network_data(ports)).encode(),
     }
     write_config_drive(tmp_path / "config.iso", files)
     cards = [

@@ -16,7 +16,7 @@ PATIENCE_S = 90.0
 
 def run_spark(daemon: PrivateDaemon, folder: Path, name: str = "spark") -> Path:
     """Start the guest there; its console."""
-    connection = binding.load().open(daemon.uri)
+    connection = binding.load_libvirt().open(daemon.connection_uri)
     try:
         connection.defineXML(spark_domain(name, folder)).create()
     finally:
@@ -28,7 +28,7 @@ def run_spark(daemon: PrivateDaemon, folder: Path, name: str = "spark") -> Path:
 
 def states(daemon: PrivateDaemon) -> dict[str, bool]:
     """Whether each of its domains runs."""
-    connection = binding.load().open(daemon.uri)
+    connection = binding.load_libvirt().open(daemon.connection_uri)
     try:
         return {found.name(): bool(found.isActive()) for found in connection.listAllDomains()}
     finally:
@@ -41,7 +41,7 @@ def test_a_guest_outlives_its_daemon(daemon: PrivateDaemon, tmp_path: Path) -> N
 
     daemon.stop()
 
-    assert daemon.pid is None
+    assert daemon.daemon_pid is None
     assert daemon.guest_pids() == guests
     lines = len(console.read_text().splitlines())
     assert wait_until(lambda: len(console.read_text().splitlines()) > lines, PATIENCE_S)
@@ -51,18 +51,18 @@ def test_a_guest_outlives_its_daemon(daemon: PrivateDaemon, tmp_path: Path) -> N
 
 def test_a_guest_outlives_a_killed_daemon(daemon: PrivateDaemon, tmp_path: Path) -> None:
     run_spark(daemon, tmp_path)
-    before = daemon.pid
+    before = daemon.daemon_pid
 
-    daemon.kill()
+    daemon.kill_daemon()
     daemon.start()
 
-    assert daemon.pid not in (None, before)
+    assert daemon.daemon_pid not in (None, before)
     assert states(daemon) == {"spark": True}
 
 
 def test_the_power_button_reaches_the_guest(daemon: PrivateDaemon, tmp_path: Path) -> None:
     console = run_spark(daemon, tmp_path)
-    connection = binding.load().open(daemon.uri)
+    connection = binding.load_libvirt().open(daemon.connection_uri)
 
     connection.lookupByName("spark").shutdown()
 
@@ -90,8 +90,8 @@ def test_two_daemons_are_two_hosts(daemon: PrivateDaemon, tmp_path: Path) -> Non
 def test_a_daemon_that_runs_is_used(daemon: PrivateDaemon) -> None:
     same = PrivateDaemon(daemon.folder)
 
-    assert same.start() == daemon.uri
-    assert same.pid == daemon.pid is not None
+    assert same.start() == daemon.connection_uri
+    assert same.daemon_pid == daemon.daemon_pid is not None
 
 
 def test_a_process_of_another_with_its_number_is_left_alone(tmp_path: Path) -> None:
@@ -101,7 +101,7 @@ def test_a_process_of_another_with_its_number_is_left_alone(tmp_path: Path) -> N
 
     daemon.stop(guests=True)
 
-    assert daemon.pid is None
+    assert daemon.daemon_pid is None
 
 
 def test_a_deep_folder_will_do(tmp_path: Path) -> None:
@@ -119,5 +119,5 @@ def test_what_a_killed_test_has_left_is_ended(daemon: PrivateDaemon, tmp_path: P
     (daemon.folder / libvirt_host.OWNER).write_text("1\nbefore")
 
     assert daemon.folder in libvirt_host.sweep()
-    assert daemon.pid is None
+    assert daemon.daemon_pid is None
     assert daemon.guest_pids() == {}

@@ -95,7 +95,7 @@ def test_a_machine_boots_and_shows_its_console(tmp_path: Path) -> None:
         machines.act(uuid, "os-start")
         machines.wait_console(uuid, "spark: boot 0002")
 
-    assert daemon_of(state).pid is None
+    assert daemon_of(state).daemon_pid is None
     assert daemon_of(state).guest_pids() == {}
 
 

@@ -21,7 +21,7 @@ def test_qemu_runs_as_its_user() -> None:
     with system_daemon() as daemon:
         place = daemon.folder / "guest"
         place.mkdir(mode=0o711)
-        connection = binding.load().open(daemon.uri)
+        connection = binding.load_libvirt().open(daemon.uri)
         connection.defineXML(spark_domain("spark", place)).create()
 
         assert wait_until(lambda: "spark: boot 0001" in (place / "spark.log").read_text(), PATIENCE_S)

@@ -27,7 +27,7 @@ SERVERS = ("--database-connection", "mysql://sc:secret@db/sc_{name}", "--transpo
 @pytest.fixture
 def folder(tmp_path: Path) -> QuickstartFolder:
     made = QuickstartFolder(tmp_path / "cloud", install=True)
-    made.prepare()
+    made.make_folders()
     access = Access(bus="rabbit://sc:bus-secret@mq/x", database="mysql://sc:database-secret@db/x", keys="key-secret")
     made.write_api(access, 9774)
     made.write_cell("cell1", access)
@@ -57,12 +57,12 @@ def service(text: str) -> dict[str, list[str]]:
 
 def test_secrets_are_in_private_files_only(install: InstallFolder) -> None:
     holders = {file for file in install.path.rglob("*") if file.is_file() and any(text in file.read_text() for text in SECRETS)}
-    assert holders == {install.values("api"), install.values("cell1")}
+    assert holders == {install.values_file("api"), install.values_file("cell1")}
     assert {file.stat().st_mode & 0o777 for file in holders} == {0o600}
 
 
 def test_processes_find_their_state_where_units_and_images_have_it(folder: QuickstartFolder) -> None:
-    for file in (folder.api, folder.agent("cell1")):
+    for file in (folder.api, folder.agent_file("cell1")):
         parser = configparser.ConfigParser(interpolation=None)
         parser.read(file)
         assert parser["images"]["folder"] == f"{units.STATE}/images"
@@ -82,7 +82,7 @@ def test_scripts_can_be_run_and_are_shell(install: InstallFolder) -> None:
 
 @pytest.mark.parametrize("unit", units.UNITS, ids=lambda unit: unit.name)
 def test_a_service_reads_secrets_as_credentials_and_has_time_to_stop(unit: units.Unit) -> None:
-    found = service(unit.text())
+    found = service(unit.unit_text())
     (command,), (credential,) = found["ExecStart"], found["LoadCredential"]
     name, _, source = credential.partition(":")
     assert command.startswith(
@@ -100,7 +100,7 @@ def test_there_is_a_unit_for_each_role_and_a_template_for_cells() -> None:
     config.read(Path(__file__).parents[2] / "setup.cfg")
     programs = set(re.findall(r"^superconductor-(\S+) =", config["options.entry_points"]["console_scripts"], re.MULTILINE))
     assert {unit.role for unit in units.UNITS} == programs
-    assert [unit.name for unit in units.UNITS if "%i" in unit.text()] == ["superconductor-conductor@.service"]
+    assert [unit.name for unit in units.UNITS if "%i" in unit.unit_text()] == ["superconductor-conductor@.service"]
 
 
 @pytest.fixture
@@ -131,7 +131,7 @@ def test_answers_are_in_the_values(install: InstallFolder) -> None:
     values: dict[str, Any] = yaml.safe_load((install.path / "chart" / "values.yaml").read_text())
     assert values["api"]["port"] == 9774
     assert values["stopSeconds"] > units.STOP_TIMEOUT_S
-    cell = yaml.safe_load(install.values("cell1").read_text())
+    cell = yaml.safe_load(install.values_file("cell1").read_text())
     assert (list(cell["cells"]), list(cell["agents"]), list(cell["secrets"])) == (
         ["cell1"],
         ["cell1-host1"],
@@ -139,7 +139,7 @@ def test_answers_are_in_the_values(install: InstallFolder) -> None:
     )
     etc = install.path.parent / "etc"
     assert cell["secrets"]["cell1"] == (etc / "cell1.conf").read_text()
-    assert yaml.safe_load(install.values("api").read_text())["secrets"]["api"] == (etc / "api.conf").read_text()
+    assert yaml.safe_load(install.values_file("api").read_text())["secrets"]["api"] == (etc / "api.conf").read_text()
 
 
 def test_no_placeholder_is_left(install: InstallFolder) -> None:
@@ -153,7 +153,7 @@ def test_files_that_were_edited_are_not_overwritten(shell: Shell, install: Insta
         file.unlink()
     again = shell.run("quickstart", str(install.path.parent), "--install-files", *SERVERS)
     assert (again.status, again.out) == (1, "")
-    assert f"{install.values('api')} exists already: give another folder, or --force" in again.err
+    assert f"{install.values_file('api')} exists already: give another folder, or --force" in again.err
     assert edited.read_text() == "# mine\n"
 
 
@@ -175,7 +175,7 @@ def test_answers_that_services_could_not_use_are_refused_and_make_nothing(shell:
 
 def test_a_cell_is_not_added_to_files_that_are_not_there(shell: Shell, tmp_path: Path) -> None:
     plain = QuickstartFolder(tmp_path / "plain")
-    plain.prepare()
+    plain.make_folders()
     plain.write_api(Access(bus="rabbit://mq/x", database="sqlite:///x", keys=""), 8774)
     outcome = shell.run("quickstart", str(plain.path), "--install-files", "--add-cell=cell2", *SERVERS)
     assert (outcome.status, outcome.err.count("\n")) == (1, 1), outcome

@@ -62,7 +62,7 @@ def test_a_worked_configuration_loads_and_names_only_options_that_exist(name: st
 
     assert named
     assert named - known == set()
-    assert config.load([], *listings().values(), files=[SAMPLES / name])
+    assert config.load_options([], *listings().values(), files=[SAMPLES / name])
 
 
 def test_every_worked_configuration_is_explained() -> None:

@@ -38,5 +38,5 @@ def accept_batch(
         ports=tuple(ports),
         held_until=held_until,
     )
-    [accepted] = accepting.accept(tx, [batch], now)
+    [accepted] = accepting.accept_batch(tx, [batch], now)
     return accepted

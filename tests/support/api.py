@@ -12,7 +12,7 @@ from typing import Any
 import falcon.testing
 import msgspec
 
-from api.http.microversions import MAXIMUM, text
+from api.http.microversions import MAXIMUM, format_version
 from api.main import build_app
 from api.opts import ApiSettings
 from cells.cell import Cell
@@ -47,7 +47,7 @@ RETIRED = Flavor(flavor_id="3", name="m1.retired", vcpus=1, memory_mb=1024, disa
 LIMITS = HostCapacity(vcpus=64.0, memory_mb=65536.0, disk_gb=1000.0)
 TENANT = {"X-Project-Id": "p1", "X-User-Id": "u1", "X-Roles": "member"}
 OTHER_TENANT = {"X-Project-Id": "p2", "X-User-Id": "u2", "X-Roles": "member"}
-NEWEST = {"OpenStack-API-Version": f"compute {text(MAXIMUM)}"}
+NEWEST = {"OpenStack-API-Version": f"compute {format_version(MAXIMUM)}"}
 """The headers of callers; without any of them an administrator of the default project asks, at 2.1."""
 
 
@@ -119,7 +119,7 @@ class Front:
         self.registry = CellRegistry(self.database, RegistrySettings())
         self.bus = Bus(self.ground.bus("api"))
         self.doorbells = Doorbells(GuestReader(self.database, self.registry, self.settings.service_down_time))
-        self.bus.serve("super-conductor", "test", [self.doorbells], threads=1)
+        self.bus.serve_topic("super-conductor", "test", [self.doorbells], threads=1)
         self.ledger = Ledger(self.database, "test")
         self.app = build_app(self.settings, self.registry, self.database, self.bus, vault)
         self.client = falcon.testing.TestClient(self.app)
@@ -127,7 +127,7 @@ class Front:
     def close(self) -> None:
         self.registry.close()
         self.bus.close()
-        self.database.dispose()
+        self.database.dispose_connections()
 
     @property
     def cell(self) -> Cell:
@@ -166,9 +166,9 @@ class Front:
     def hand_over(self, host: str = "h1", zone: str | None = None, alternates: Sequence[str] = ()) -> None:
         """Everything that is queued is staged in cell1 for this host and handed over: STAGED."""
         now = time.time()
-        waiting = self.database.read(leases.waiting, now, 1000)
+        waiting = self.database.read(leases.list_waiting, now, 1000)
         others = tuple(Selection(host=h, node=h, cell_uuid=CELL1_UUID, limits=LIMITS) for h in alternates)
-        for batch in self.database.write(leases.lease, "test", waiting, now, 60.0):
+        for batch in self.database.write(leases.lease_batches, "test", waiting, now, 60.0):
             rows = [
                 staging.NewInstance(
                     instance=Instance(
@@ -189,7 +189,7 @@ class Front:
                 )
                 for request in batch.requests
             ]
-            self.cell.write(staging.stage, batch.spec, rows, now)
+            self.cell.write(staging.stage_instances, batch.spec, rows, now)
             items = [
                 builds.HandOver(
                     instance_uuid=request.instance_uuid,
@@ -206,14 +206,14 @@ class Front:
     def bury(self, fault: str) -> None:
         """Everything that is queued ends in cell0, for this reason."""
         now = time.time()
-        waiting = self.database.read(leases.waiting, now, 1000)
-        for batch in self.database.write(leases.lease, "test", waiting, now, 60.0):
+        waiting = self.database.read(leases.list_waiting, now, 1000)
+        for batch in self.database.write(leases.lease_batches, "test", waiting, now, 60.0):
             items = [builds.Burial(instance_uuid=r.instance_uuid, fence=r.fence, fault=fault) for r in batch.requests]
-            self.ledger.write(builds.bury, items, now)
+            self.ledger.write(builds.bury_requests, items, now)
 
     def accept(self, server: str) -> None:
         """Its agent begins: BUILDING."""
-        self._transition(server, lambda row: lifecycle.accept(row, row.host or "", row.fence, row.attempt, "b1"))
+        self._transition(server, lambda row: lifecycle.accept_order(row, row.host or "", row.fence, row.attempt, "b1"))
 
     def activate(self, server: str) -> None:
         """Its agent begins, and its guest runs: ACTIVE."""
@@ -223,31 +223,31 @@ class Front:
     def activate_accepted(self, server: str) -> None:
         """Its guest runs: BUILDING -> ACTIVE."""
         now = time.time()
-        self._transition(server, lambda row: lifecycle.active(row, row.host or "", row.fence, row.attempt, "b1", now))
+        self._transition(server, lambda row: lifecycle.confirm_active(row, row.host or "", row.fence, row.attempt, "b1", now))
 
     def fail(self, server: str, message: str = "boom", kind: FailureClass = FailureClass.HOST) -> None:
         """The attempt under way is over."""
         failure = Failure(kind=kind, error="BuildFailed", message=message, at=time.time())
-        self._transition(server, lambda row: lifecycle.failed(row, row.host or "", row.fence, row.attempt, "b1", failure))
+        self._transition(server, lambda row: lifecycle.fail_attempt(row, row.host or "", row.fence, row.attempt, "b1", failure))
 
     def destroyed(self, server: str) -> None:
         """Its guest is gone, as was asked for."""
-        self._transition(server, lambda row: lifecycle.gone(row, row.host or "", row.attempt, time.time()))
+        self._transition(server, lambda row: lifecycle.confirm_gone(row, row.host or "", row.attempt, time.time()))
 
     def follow_feed(self) -> None:
         """What happened in the cell reaches the summaries."""
-        cursor = self.database.write(events.cursor, CELL1_UUID)
+        cursor = self.database.write(events.lock_cursor, CELL1_UUID)
         page = self.cell.read(feed.read, cursor, 1000)
         if page.events:
             upto = page.events[-1].sequence
-            self.ledger.write(events.apply, events.FeedPosition(cell_uuid=CELL1_UUID, cursor=cursor, upto=upto), page.events)
+            self.ledger.write(events.apply_page, events.FeedPosition(cell_uuid=CELL1_UUID, cursor=cursor, upto=upto), page.events)
 
     def heartbeat(self, host: str, at: float | None = None) -> None:
         """Its agent is alive, or was."""
-        self.cell.write(services.heartbeat, host, "superconductor-compute", VERSION, time.time() if at is None else at)
+        self.cell.write(services.record_heartbeat, host, "superconductor-compute", VERSION, time.time() if at is None else at)
 
     def _transition(self, server: str, decide: Any) -> None:
-        outcome: Outcome = self.cell.write(instances.transition, [server], decide, time.time())[server]
+        outcome: Outcome = self.cell.write(instances.transition_rows, [server], decide, time.time())[server]
         assert isinstance(outcome, lifecycle.Change), outcome
 
 

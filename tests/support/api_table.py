@@ -10,7 +10,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from api.http.microversions import Version, text
+from api.http.microversions import Version, format_version
 from api.http.not_served import CHECKED_FIRST, FIRST, ROUTES, SERVER_ACTIONS, template_of_route
 from api.servers.actions import ServerActions
 from tests.support.api import Front
@@ -55,14 +55,14 @@ def actions(front: Front) -> Iterator[str]:
     yield "|---|---|---|"
     for name, known in sorted(SERVER_ACTIONS.items(), key=lambda item: item[0].lower()):
         if not known.gone:
-            answer = "served" if name in resource.names else "501"
+            answer = "served" if name in resource.action_names else "501"
             yield f"| `{name}` | {answer} | {_range(known.since, known.until)} |"
 
 
 def _range(since: Version, until: Version | None) -> str:
     if until is not None:
-        return f"{text(since)} to {text(until)}"
-    return "" if since == FIRST else f"from {text(since)}"
+        return f"{format_version(since)} to {format_version(until)}"
+    return "" if since == FIRST else f"from {format_version(since)}"
 
 
 if __name__ == "__main__":

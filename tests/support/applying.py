@@ -27,7 +27,7 @@ SMALL = fleet.flavor(vcpus=0, memory_mb=1, root_gb=0)
 
 
 def catch_up(applier: Applier) -> None:
-    while applier.apply():
+    while applier.apply_page():
         pass
 
 
@@ -47,35 +47,37 @@ def build(cloud: World, uuids: list[str], *, active: bool = True) -> None:
     write = cloud.databases[CELL].write
 
     def begin(row: Any) -> lifecycle.Outcome:
-        return lifecycle.accept(row, row.host, row.fence, row.attempt, "agent")
+        return lifecycle.accept_order(row, row.host, row.fence, row.attempt, "agent")
 
     def end(row: Any) -> lifecycle.Outcome:
-        return lifecycle.active(row, row.host, row.fence, row.attempt, "agent", 77.0)
+        return lifecycle.confirm_active(row, row.host, row.fence, row.attempt, "agent", 77.0)
 
-    write(instances.transition, rows, begin, 70.0)
+    write(instances.transition_rows, rows, begin, 70.0)
     if active:
-        write(instances.transition, rows, end, 77.0)
+        write(instances.transition_rows, rows, end, 77.0)
 
 
 def fail(cloud: World, uuid: str) -> None:
     failure = Failure(kind=FailureClass.HOST, error="BuildFailed", message="no disk", at=71.0)
 
     def decide(row: Any) -> lifecycle.Outcome:
-        return lifecycle.failed(row, row.host, row.fence, row.attempt, "agent", failure)
+        return lifecycle.fail_attempt(row, row.host, row.fence, row.attempt, "agent", failure)
 
-    cloud.databases[CELL].write(instances.transition, [uuid], decide, 71.0)
+    cloud.databases[CELL].write(instances.transition_rows, [uuid], decide, 71.0)
 
 
 def late(cloud: World, uuid: str) -> None:
     """The cell ends its build, whose deadline has passed."""
     failure = Failure(kind=FailureClass.REQUEST, error="BuildTimedOut", message="too late", at=71.0)
-    cloud.databases[CELL].write(instances.transition, [uuid], lambda row: lifecycle.deadline(row, row.attempt, failure), 71.0)
+    cloud.databases[CELL].write(
+        instances.transition_rows, [uuid], lambda row: lifecycle.end_overdue(row, row.attempt, failure), 71.0
+    )
 
 
 def gone(cloud: World, uuid: str) -> None:
     """Its agent says that the deleted guest is gone."""
     cloud.databases[CELL].write(
-        instances.transition, [uuid], lambda row: lifecycle.gone(row, row.host or "", row.attempt, 80.0), 80.0
+        instances.transition_rows, [uuid], lambda row: lifecycle.confirm_gone(row, row.host or "", row.attempt, 80.0), 80.0
     )
 
 
@@ -91,7 +93,7 @@ def node(host: str, **changes: Any) -> ComputeNode:
 def tell(cloud: World, cell: str, *nodes: ComputeNode) -> None:
     """An agent of the cell says what its node offers."""
     for each in nodes:
-        cloud.databases[cell].write(compute_nodes.store, each, time.time())
+        cloud.databases[cell].write(compute_nodes.store_node, each, time.time())
 
 
 def states(cloud: World, uuids: list[str]) -> list[str]:

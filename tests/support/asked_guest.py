@@ -35,7 +35,7 @@ def its_guest(front: Front, server: str, folder: Path, *, vcpus: int = 1, memory
         uuid=server, name="web", node="h1", fence=1, attempt=1, builder="h1:a", vcpus=vcpus, memory_mb=memory_mb, disk_gb=1
     )
     driver = agents.drivers["h1"]
-    driver._journal.add(started)
+    driver._journal.add_guest(started)
     yield driver
     agents.stop()
     conductor.stop()

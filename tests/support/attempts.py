@@ -34,7 +34,7 @@ def begun(made: ClaimPlanner, jobs: Sequence[Job], slots: Sequence[Slot] = ()) -
     placed = {uuid for one in jobs for uuid in one.uuids}
     moves = any(one.spec.move for one in jobs)
     groups = fleet.by_group(slots, [slot for slot in slots if moves or slot.instance_uuid in placed])
-    return set(made.begin([], [Standing(needed=one.uuids) for one in jobs], groups))
+    return set(made.plan_jobs([], [Standing(needed=one.uuids) for one in jobs], groups))
 
 
 class Ledger:
@@ -76,4 +76,4 @@ def overtaken(hosts: int) -> Overtaken:
     made = attempt(ledger.table, jobs)
     [first] = begun(made, jobs)
     ledger.taken = {first: 1}
-    return Overtaken(ledger, jobs, made, first, set(made.confirm(ledger.rows({first}))))
+    return Overtaken(ledger, jobs, made, first, set(made.confirm_locked(ledger.rows({first}))))

@@ -9,7 +9,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from conductor.audit import guests as guest_check
-from conductor.audit.audit import Audit, Found
+from conductor.audit.audit import Audit, FindingsByCheck
 from conductor.audit.checks import CHECKS
 from conductor.audit.finding import Finding
 from conductor.audit.places import Places
@@ -38,8 +38,8 @@ class Auditor:
         """What was there before the test, and is not its own."""
         self.audit = Audit(self.places, [check for check in CHECKS if guests or check is not guest_check])
 
-    def confirmed(self, between: Callable[[], object] = lambda: None) -> Found:
-        return self.audit.confirmed(between)
+    def confirmed(self, between: Callable[[], object] = lambda: None) -> FindingsByCheck:
+        return self.audit.confirm_findings(between)
 
     def findings(self) -> list[Finding]:
         return [finding for finding in flat(self.confirmed()) if finding not in self.before]
@@ -50,11 +50,11 @@ class Auditor:
 
     def repair(self) -> list[tuple[str, str]]:
         """Repair what there is; kind and key of what is left."""
-        left = flat(self.audit.repair(self.confirmed()))
+        left = flat(self.audit.repair_findings(self.confirmed()))
         return [(finding.kind, finding.key) for finding in left if finding not in self.before]
 
 
-def flat(found: Found) -> list[Finding]:
+def flat(found: FindingsByCheck) -> list[Finding]:
     return [finding for findings in found.values() for finding in findings]
 
 

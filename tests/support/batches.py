@@ -34,7 +34,7 @@ def change(cloud: World, uuid: str, decide: Any) -> Instance:
     """One transition of its row, in its cell; the row after it."""
     for name, row in cloud.rows(uuid).items():
         if name != "cell0":
-            outcome = cloud.databases[name].write(instances.transition, [row.uuid], decide, time.time())[uuid]
+            outcome = cloud.databases[name].write(instances.transition_rows, [row.uuid], decide, time.time())[uuid]
             assert isinstance(outcome, Change), outcome
             return outcome.row
     raise AssertionError(f"no cell has a row of {uuid}")
@@ -42,18 +42,18 @@ def change(cloud: World, uuid: str, decide: Any) -> Instance:
 
 def fail(cloud: World, uuid: str) -> Instance:
     """No host can build it: ERROR."""
-    return change(cloud, uuid, lambda r: lifecycle.failed(r, r.host, r.fence, r.attempt, r.builder or "", NO_IMAGE))
+    return change(cloud, uuid, lambda r: lifecycle.fail_attempt(r, r.host, r.fence, r.attempt, r.builder or "", NO_IMAGE))
 
 
 def accepted(cloud: World, uuid: str) -> Instance:
     """An agent that is gone by now has begun: BUILDING."""
-    return change(cloud, uuid, lambda r: lifecycle.accept(r, r.host, r.fence, r.attempt, "gone"))
+    return change(cloud, uuid, lambda r: lifecycle.accept_order(r, r.host, r.fence, r.attempt, "gone"))
 
 
 def activated(cloud: World, uuid: str) -> Instance:
     """And it had reported its guest, which is there: ACTIVE."""
     accepted(cloud, uuid)
-    row = change(cloud, uuid, lambda r: lifecycle.active(r, r.host, r.fence, r.attempt, "gone", 1.0))
+    row = change(cloud, uuid, lambda r: lifecycle.confirm_active(r, r.host, r.fence, r.attempt, "gone", 1.0))
     leave_guest(cloud, row)
     return row
 
@@ -61,7 +61,7 @@ def activated(cloud: World, uuid: str) -> Instance:
 def rescheduled(cloud: World, uuid: str) -> Instance:
     """Its first host has failed, and the order to the next is lost: SCHEDULED."""
     failure = Failure(kind=FailureClass.HOST, error="BuildFailed", message="no disk", at=1.0)
-    row = change(cloud, uuid, lambda r: lifecycle.failed(r, r.host, r.fence, r.attempt, "", failure))
+    row = change(cloud, uuid, lambda r: lifecycle.fail_attempt(r, r.host, r.fence, r.attempt, "", failure))
     assert row.state is State.SCHEDULED
     return row
 
@@ -70,7 +70,7 @@ def leave_guest(cloud: World, row: Instance) -> None:
     """The guest of this row's attempt is on its host, from before the host died."""
     journal = Journal(journal_path(str(cloud.folder.path / "hosts"), row.host or ""))
     names: dict[str, Any] = {"uuid": row.uuid, "name": "g", "node": row.node or "", "builder": "gone", "batch_id": "b"}
-    journal.add(Guest(fence=row.fence, attempt=row.attempt, vcpus=1, memory_mb=1024, disk_gb=10, **names))
+    journal.add_guest(Guest(fence=row.fence, attempt=row.attempt, vcpus=1, memory_mb=1024, disk_gb=10, **names))
     journal.close()
 
 
@@ -86,7 +86,7 @@ def mixed(cloud: World, conductor: Conductor) -> Drive:
 
 def open_batches(cloud: World) -> list[AllOrNothingBatch]:
     """Those that have a row."""
-    return cloud.api.read(batches.after, 1000)
+    return cloud.api.read(batches.list_after, 1000)
 
 
 def ends(cloud: World, uuids: Iterable[str]) -> dict[str, int]:

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 import amqp  # type: ignore[import-untyped]  # the library ships no types
 import pytest
 
-from conductor.agent_identity import Border
+from conductor.agent_identity import IdentityCheck
 from rpc import agents, cell_conductor
 from rpc.agents import AgentUsers
 from rpc.cell_conductor import CellConductorClient
@@ -39,8 +39,8 @@ class BrokerCell:
 
     def serve(self) -> None:
         """The conductor begins to listen."""
-        border = Border(self.site.conductor, AgentUsers(required=self._required))
-        cell_conductor.serve(self.bus, "conductor", border, threads=2).check()
+        border = IdentityCheck(self.site.conductor, AgentUsers(required=self._required))
+        cell_conductor.serve_topic(self.bus, "conductor", border, threads=2).check_listening()
 
     def login(self, host: str) -> str:
         """The URL that the agent of the host has."""
@@ -50,7 +50,7 @@ class BrokerCell:
 
     def agent_bus(self, host: str) -> Bus:
         """The bus as the agent of the host opens it."""
-        bus = Bus(self.login(host), name=host, confined=agents.confined(agents.user_of(host), host))
+        bus = Bus(self.login(host), name=host, confined=agents.confinement_of(agents.user_of(host), host))
         self._buses.append(bus)
         return bus
 

@@ -25,7 +25,7 @@ from objects.process import About
 from objects.selection import HostCapacity, Selection
 from objects.spec import RequestSpec, ServerProperties
 from objects.unknown_guest import UnknownGuest
-from rpc.cell_conductor import serve
+from rpc.cell_conductor import serve_topic
 from rpc.compute import ComputeClient, HostOrders
 from rpc.transport import Bus
 from service.periodic import wait_until
@@ -42,7 +42,7 @@ class DatabaselessConductor:
     """A cell conductor that admits every agent, and whose database is away: it answers nothing else."""
 
     def __init__(self, bus: Bus) -> None:
-        self._server = serve(bus, "conductor-1", self)
+        self._server = serve_topic(bus, "conductor-1", self)
 
     def stop(self) -> None:
         self._server.stop()
@@ -96,13 +96,13 @@ class MemoryCell:
         self._compute = ComputeClient(bus)
         self._bus = bus
         self._lock = threading.RLock()
-        self._server = serve(bus, "conductor-1", self)
+        self._server = serve_topic(bus, "conductor-1", self)
 
     def stop(self) -> None:
         self._server.stop()
 
     def start_again(self) -> None:
-        self._server = serve(self._bus, "conductor-2", self)
+        self._server = serve_topic(self._bus, "conductor-2", self)
 
     # -- the endpoint ---------------------------------------------------------------------------------------------------
 
@@ -191,7 +191,7 @@ class MemoryCell:
             groups.setdefault((self.specs[one].batch_id, row.host or ""), []).append(order)
         for (_, host), orders in groups.items():
             spec = self.specs[orders[0].instance_uuid]
-            self._compute.order([HostOrders(CONTEXT, host, BuildOrders(spec=spec, orders=tuple(orders)))])
+            self._compute.send_orders([HostOrders(CONTEXT, host, BuildOrders(spec=spec, orders=tuple(orders)))])
 
     def boot(self, host: str, *alternates: str, count: int = 1, outcome: str = "", flavor: Flavor = FLAVOR) -> list[str]:
         uuids = self.stage(host, *alternates, count=count, outcome=outcome, flavor=flavor)
@@ -203,7 +203,7 @@ class MemoryCell:
         with self._lock:
             row = self._move(one, lifecycle.delete(self.rows[one], time.time()))
         if row.state is State.DELETING and row.host:
-            self._compute.order([HostOrders(CONTEXT, row.host, [DeleteOrder(instance_uuid=one, attempt=row.attempt)])])
+            self._compute.send_orders([HostOrders(CONTEXT, row.host, [DeleteOrder(instance_uuid=one, attempt=row.attempt)])])
 
     def mark_deleting(self, one: str) -> None:
         """A delete whose order is lost."""
@@ -218,14 +218,19 @@ class MemoryCell:
             if row.state is State.SCHEDULED:
                 self.order(row.uuid)
             if row.state is State.DELETING and row.host:
-                self._compute.order([HostOrders(CONTEXT, row.host, [DeleteOrder(instance_uuid=row.uuid, attempt=row.attempt)])])
+                self._compute.send_orders(
+                    [HostOrders(CONTEXT, row.host, [DeleteOrder(instance_uuid=row.uuid, attempt=row.attempt)])]
+                )
         return False
 
     def accept_for(self, one: str, builder: str) -> bool:
         """What an agent start that died later had got: BUILDING under its name."""
         row = self.rows[one]
         with self._lock:
-            return self._move(one, lifecycle.accept(row, row.host or "", row.fence, row.attempt, builder)).state is State.BUILDING
+            return (
+                self._move(one, lifecycle.accept_order(row, row.host or "", row.fence, row.attempt, builder)).state
+                is State.BUILDING
+            )
 
     def lose_active(self, one: str) -> None:
         """As if ``active`` had never been heard."""
@@ -242,7 +247,7 @@ class MemoryCell:
         """The deadline sweep; the order to the host to end the build is lost."""
         failure = Failure(kind=FailureClass.DEADLINE, error="BuildTimeout", message="timed out in building", at=0.0)
         with self._lock:
-            self._move(one, lifecycle.deadline(self.rows[one], self.rows[one].attempt, failure))
+            self._move(one, lifecycle.end_overdue(self.rows[one], self.rows[one].attempt, failure))
 
     # -- what a test waits for ------------------------------------------------------------------------------------------
 
@@ -282,14 +287,14 @@ class MemoryCell:
         outcome: lifecycle.Outcome
         match report.kind:
             case ReportKind.ACCEPT:
-                outcome = lifecycle.accept(row, *who)
+                outcome = lifecycle.accept_order(row, *who)
             case ReportKind.ACTIVE:
-                outcome = lifecycle.active(row, *who, time.time(), confirmed=report.confirmed)
+                outcome = lifecycle.confirm_active(row, *who, time.time(), confirmed=report.confirmed)
             case ReportKind.GONE:
-                outcome = lifecycle.gone(row, report.host, report.attempt, time.time())
+                outcome = lifecycle.confirm_gone(row, report.host, report.attempt, time.time())
             case ReportKind.FAILED:
                 assert report.failure is not None
-                outcome = lifecycle.failed(row, *who, report.failure)
+                outcome = lifecycle.fail_attempt(row, *who, report.failure)
             case _:
                 raise AssertionError("this cell orders no tasks")
         if isinstance(outcome, lifecycle.Refused):

@@ -54,7 +54,7 @@ class Cells:
         now = time.time() if at is None else at
         database = self.ground.open(cell)
         for host in hosts:
-            database.write(services.heartbeat, host, binary, VERSION, now)
+            database.write(services.record_heartbeat, host, binary, VERSION, now)
             node = ComputeNode(
                 host=host,
                 node=host,
@@ -66,13 +66,13 @@ class Cells:
                 disk_gb_used=5,
                 running_vms=guests,
             )
-            database.write(compute_nodes.store, node, now)
-        database.dispose()
+            database.write(compute_nodes.store_node, node, now)
+        database.dispose_connections()
 
     def change(self, mapping: CellMapping) -> None:
         """As an operator, whatever has been changed since ``mapping`` was read."""
         now = self.api.read(cell_mappings.get, mapping.uuid)
-        self.api.write(cell_mappings.update, msgspec.structs.replace(mapping, epoch=now.epoch))
+        self.api.write(cell_mappings.update_mapping, msgspec.structs.replace(mapping, epoch=now.epoch))
 
     @contextmanager
     def registry(self, settings: RegistrySettings = SETTINGS) -> Iterator[CellRegistry]:
@@ -98,7 +98,7 @@ def cells_on(ground: str, folder: Path) -> Iterator[Cells]:
     place = Ground(ground, folder)
     made = Cells(folder, place)
     yield made
-    place.end(made.api.dispose, place.release)
+    place.end(made.api.dispose_connections, place.release)
 
 
 def closed_port() -> int:

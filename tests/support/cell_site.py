@@ -18,7 +18,7 @@ from objects.instance import Failure, FailureClass, Instance, State
 from objects.selection import Selection
 from objects.spec import RequestSpec
 from objects.task import TaskOrder
-from rpc.compute import serve
+from rpc.compute import serve_topic
 from rpc.transport import Bus
 from service.periodic import wait_until
 from tests.support import fleet
@@ -42,7 +42,7 @@ class Host:
         """Instance and number."""
         self.introductions = 0
         """How often it was asked to introduce itself."""
-        self.server = serve(bus, name, self)
+        self.server = serve_topic(bus, name, self)
 
     def build_instances(self, context: RequestContext, orders: BuildOrders) -> None:
         self.orders += [(order.instance_uuid, order.attempt) for order in orders.orders]
@@ -83,7 +83,7 @@ class Site:
 
     def close(self) -> None:
         self.bus.close()
-        self.database.dispose()
+        self.database.dispose_connections()
 
     def sweep(self, *, age: float = -1.0, down_time: float = 0.0, feed_age: float = 3600.0) -> CellSweep:
         return CellSweep(self.database, self.sender, self.conductor, resend_age=age, down_time=down_time, feed_age=feed_age)
@@ -94,10 +94,10 @@ class Site:
             for u in uuids
         ]
         news = [staging.NewInstance(instance=row, name=row.uuid, launch_index=0, created_at=1.0) for row in rows]
-        assert self.database.write(staging.stage, SPEC, news, 1.0) == list(uuids)
+        assert self.database.write(staging.stage_instances, SPEC, news, 1.0) == list(uuids)
 
     def activate(self, *uuids: str) -> None:
-        self.database.write(instances.transition, uuids, lambda row: lifecycle.activate(row, 1, cell0=False), 2.0)
+        self.database.write(instances.transition_rows, uuids, lambda row: lifecycle.activate_row(row, 1, cell0=False), 2.0)
 
     def state(self, uuid: str) -> tuple[str, str | None, int]:
         """State, host and attempt."""

@@ -31,8 +31,8 @@ def main(url: str, hosts: int) -> None:
     sys.stdin.readline()
     with ThreadPoolExecutor(THREADS) as pool:
         answers = pool.map(lambda mine: ask_all(scheduler, mine), [asked[n::THREADS] for n in range(THREADS)])
-        say(stored.dump([answer for some in answers for answer in some]))
-    site.database.dispose()
+        say(stored.dump_value([answer for some in answers for answer in some]))
+    site.database.dispose_connections()
 
 
 def say(text: str) -> None:

@@ -80,21 +80,21 @@ class Queue:
         spec = self.hold(count, until=until, **asked)
         fences = self.lease(spec.batch_id)
         self.site.scheduler().select_destinations(fleet.CONTEXT, msgspec.structs.replace(spec, fences=fences), list(fences))
-        assert self.database.write(holds.park, {spec.batch_id: fences}, NOW) == set(fences)
+        assert self.database.write(holds.park_requests, {spec.batch_id: fences}, NOW) == set(fences)
         return spec, fences
 
     def boot(self, spec: RequestSpec) -> bool:
-        return self.database.write(holds.boot, spec.batch_id, NOW, FAR)
+        return self.database.write(holds.boot_hold, spec.batch_id, NOW, FAR)
 
     def release(self, spec: RequestSpec) -> bool:
-        return self.ledger.write(holds.release, spec.batch_id, NOW)
+        return self.ledger.write(holds.release_hold, spec.batch_id, NOW)
 
     def expire(self, spec: RequestSpec, known: Known | None = None, now: float = FAR) -> bool:
-        return self.ledger.write(holds.expire, spec.batch_id, now, known)
+        return self.ledger.write(holds.expire_hold, spec.batch_id, now, known)
 
     def lease(self, *batches: str, owner: str = "one", now: float = NOW, seconds: float = LEASE) -> dict[str, int]:
         """Fences of what that leased."""
-        leased = self.database.write(leases.lease, owner, batches, now, seconds)
+        leased = self.database.write(leases.lease_batches, owner, batches, now, seconds)
         return {request.instance_uuid: request.fence for batch in leased for request in batch.requests}
 
     def leased(self, count: int = 1, **asked: Any) -> dict[str, int]:
@@ -122,7 +122,7 @@ class Queue:
 
     def bury(self, fences: dict[str, int], fault: str = "No valid host was found.") -> list[str]:
         items = [builds.Burial(instance_uuid=u, fence=fence, fault=fault) for u, fence in fences.items()]
-        return self.ledger.write(builds.bury, items, NOW)
+        return self.ledger.write(builds.bury_requests, items, NOW)
 
     def delete(self, instance: str, project_id: str | None = None, now: float = NOW) -> builds.Deleted | None:
         return self.ledger.write(builds.delete, instance, project_id=project_id, now=now)
@@ -141,7 +141,7 @@ def accept_held(
 ) -> None:
     """Accept a batch with a hold that ends at ``until``."""
     accept_batch(tx, spec, some, now=now, deadline=deadline, held_until=until)
-    holds.begin(tx, spec.batch_id, spec.project_id, spec.user_id, now, until, limit=100)
+    holds.begin_hold(tx, spec.batch_id, spec.project_id, spec.user_id, now, until, limit=100)
 
 
 def servers(count: int) -> Sequence[NewServer]:

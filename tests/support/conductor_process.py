@@ -21,7 +21,7 @@ from conductor.operate import Operator
 from conductor.orders import send_orders
 from conductor.placement import Placed
 from conductor.roll_back import BatchSweep
-from conductor.settle import settle
+from conductor.settle import settle_staged
 from db.api.claims.claims import Ledger
 from db.api.queue import builds, leases
 from db.cell import instances, staging
@@ -131,16 +131,16 @@ class Conductor:
         return made
 
     def cell(self, name: str) -> Cell:
-        return next(cell for cell in (*self.registry.cells(), self.registry.cell0) if cell.name == name)
+        return next(cell for cell in (*self.registry.list_cells(), self.registry.cell0) if cell.name == name)
 
     def keep(self) -> None:
         """One round over every cell: feeds applied to their end, what is STAGED settled whatever its age."""
-        for cell in (*self.registry.cells(), self.registry.cell0):
+        for cell in (*self.registry.list_cells(), self.registry.cell0):
             if cell.uuid not in self._keepers:
                 self._keepers[cell.uuid] = FeedFollower(self.context, cell, FeedSettings(settle_age=3600.0))
-            while self._keepers[cell.uuid].keep():
+            while self._keepers[cell.uuid].keep_up():
                 pass
-            settle(self.database, cell, age=-1.0)
+            settle_staged(self.database, cell, age=-1.0)
 
     def build(self, *specs: RequestSpec) -> None:
         """All that a conductor does when the doorbell rings for these batches."""
@@ -149,7 +149,7 @@ class Conductor:
     def lease(self, batch_id: str) -> Drive:
         """Take what nobody drives of a batch."""
         now = time.time()
-        [batch] = self.database.write(leases.lease, "test", [batch_id], now, 0.0)
+        [batch] = self.database.write(leases.lease_batches, "test", [batch_id], now, 0.0)
         return Drive(self, batch)
 
     def drive(self, spec: RequestSpec, upto: str) -> Drive:
@@ -159,7 +159,7 @@ class Conductor:
     def close(self) -> None:
         self.registry.close()
         self.bus.close()
-        self.database.dispose()
+        self.database.dispose_connections()
 
 
 class Drive:
@@ -194,14 +194,14 @@ class Drive:
     def claim(self, excluded_cells: tuple[str, ...] = ()) -> list[list[Selection]]:
         """Ask the scheduler; [] for each request that is lost."""
         destinations = self._builder.destinations
-        [answers] = destinations.select([self.batch], excluded_cells)
+        [answers] = destinations.select_for_batch([self.batch], excluded_cells)
         assert answers is not None
-        self.placed = destinations.map_to_cells(self.batch, destinations.spare(self.batch, answers, excluded_cells))
+        self.placed = destinations.map_to_cells(self.batch, destinations.spare_refused(self.batch, answers, excluded_cells))
         return answers
 
     def stage(self) -> list[str]:
         """The uuids that are staged now."""
-        waves = list(self._builder.stager.stage(self.placed, {}))
+        waves = list(self._builder.stager.stage_placed(self.placed, {}))
         assert not any(unreachable for _, unreachable in waves)
         return [placed.request.instance_uuid for staged, _ in waves for placed in staged]
 
@@ -228,7 +228,7 @@ class Drive:
     def orders(self) -> list[tuple[Cell, list[instances.Order]]]:
         """The orders of what was won, as the cells have them."""
         by_cell = {p.cell.uuid: p.cell for p in self.placed}
-        return [(cell, cell.read(instances.orders, self.won).orders) for cell in by_cell.values()]
+        return [(cell, cell.read(instances.orders_of, self.won).orders) for cell in by_cell.values()]
 
     def send(self) -> None:
         """Send the orders of what was won."""
@@ -237,10 +237,10 @@ class Drive:
 
     def finish(self) -> None:
         """What the conductor's own code does once its rows are staged, or it believes so."""
-        self._builder.hand_over.decide(self.placed)
+        self._builder.hand_over.hand_over_staged(self.placed)
 
     def bury(self, reason: str = "No valid host was found.") -> None:
-        self.conductor.undertaker.bury(self.spec, dict.fromkeys(self.batch.requests, reason))
+        self.conductor.undertaker.bury_requests(self.spec, dict.fromkeys(self.batch.requests, reason))
 
     def stage_in_cell0(self, reason: str) -> None:
         """The first step of a burial."""
@@ -253,11 +253,11 @@ class Drive:
             )
             for r in self.batch.requests
         ]
-        self.conductor.registry.cell0.write(staging.stage, self.spec, rows, time.time())
+        self.conductor.registry.cell0.write(staging.stage_instances, self.spec, rows, time.time())
 
     def refence(self) -> dict[str, int]:
         """Change its mind."""
-        return self.conductor.database.write(leases.refence, self.fences)
+        return self.conductor.database.write(leases.refence_requests, self.fences)
 
     def renew(self, until: float) -> None:
-        self.conductor.database.write(leases.renew, self.fences, until)
+        self.conductor.database.write(leases.renew_leases, self.fences, until)

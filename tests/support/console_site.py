@@ -46,7 +46,7 @@ class ConsoleSite:
         self.front.follow_feed()
         self.front.heartbeat("h1")
         guest = Guest(uuid=uuid, name=name, node="h1", fence=1, attempt=1, builder="h1:a", vcpus=1, memory_mb=1, disk_gb=1)
-        self.agents.drivers["h1"]._journal.add(guest)
+        self.agents.drivers["h1"]._journal.add_guest(guest)
         return uuid
 
     def ask(self, server: str, headers: dict[str, str] = MEMBER, **asked: str) -> falcon.testing.Result:

@@ -21,7 +21,7 @@ import pytest
 import sqlalchemy as sa
 
 from db.sql.engine import Database
-from db.sql.sync import Kind, sync
+from db.sql.sync import Kind, sync_schema
 from db.sql.url import check_driver
 from objects import errors
 from tests.support.scratch import new_name
@@ -59,14 +59,14 @@ def _copied(folder: Path, name: str, kind: Kind, max_pool_size: int) -> Database
 @functools.cache
 def _template_file(kind: Kind) -> bytes:
     with tempfile.TemporaryDirectory(prefix="template-") as folder:
-        sync(sqlite_url(Path(folder), kind), kind)
+        sync_schema(sqlite_url(Path(folder), kind), kind)
         (file,) = Path(folder).iterdir()  # nothing is left in a write-ahead log once everybody has closed it
         return file.read_bytes()
 
 
 def synced(url: str, kind: Kind, max_pool_size: int = 5) -> Database:
     """The database at ``url``, whatever its server, with the schema of ``kind`` applied."""
-    sync(url, kind)
+    sync_schema(url, kind)
     return Database(url, max_pool_size=max_pool_size)
 
 
@@ -78,14 +78,14 @@ def database_on(server: str, folder: Path, kind: Kind) -> Iterator[Database]:
         try:
             yield database
         finally:
-            database.dispose()
+            database.dispose_connections()
         return
     url = pool(server, kind).take()
     database = Database(url, max_pool_size=5)
     try:
         yield database
     finally:
-        database.dispose()
+        database.dispose_connections()
         pool(server, kind).give_back(url)
 
 
@@ -116,7 +116,7 @@ class Pool:
         if self._free:
             return self._free.pop()
         url = self._made.enter_context(scratch_url(SERVERS[self._server]))
-        sync(url, self._kind)
+        sync_schema(url, self._kind)
         if not self._tables:
             self._look(url)
         return url

@@ -33,8 +33,8 @@ def add_hosts(front: Front, nodes: Sequence[ComputeNode]) -> None:
     now = time.time()
     for node in nodes:
         front.heartbeat(node.host)
-        front.cell.write(compute_nodes.store, node, now)
-    front.database.write(host_mappings.add, [HostMapping(host=node.host, cell_uuid=CELL1_UUID) for node in nodes], now)
+        front.cell.write(compute_nodes.store_node, node, now)
+    front.database.write(host_mappings.add_mappings, [HostMapping(host=node.host, cell_uuid=CELL1_UUID) for node in nodes], now)
     front.ledger.write(claims.set_inventory, list(nodes), CELL1_UUID)
 
 
@@ -52,7 +52,7 @@ def scheduler_of(front: Front, settings: SchedulerSettings = FAST) -> Iterator[S
 def decide(front: Front) -> list[str]:
     """What a super conductor does first with all that is queued: a scheduler chooses and claims. Returns the hosts, in order."""
     now, hosts = time.time(), []
-    for batch in front.database.write(leases.lease, "test", front.database.read(leases.waiting, now, 1000), now, 60.0):
+    for batch in front.database.write(leases.lease_batches, "test", front.database.read(leases.list_waiting, now, 1000), now, 60.0):
         spec = batch.spec.__replace__(fences={request.instance_uuid: request.fence for request in batch.requests})
         answers = SchedulerClient(front.bus).select_destinations(CONTEXT, spec, list(spec.fences))
         hosts += [selections[0].host for selections in answers if selections]

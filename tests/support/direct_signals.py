@@ -21,4 +21,4 @@ class DirectSignals(NoSignals):
 
     def advance_operations(self, operations: Collection[str]) -> None:
         if self._operator is not None:
-            self._operator.advance(operations)
+            self._operator.advance_operations(operations)

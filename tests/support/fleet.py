@@ -139,7 +139,7 @@ def tell_cells(made: HostTable, nodes: Iterable[ComputeNode], homes: dict[str, s
 
 
 def inventory(key: int, each: ComputeNode, cell_uuid: str, generation: int = 1, **changes: Any) -> Inventory:
-    room = each.capacity
+    room = each.total_capacity
     values: dict[str, Any] = {"cap_vcpus": room.vcpus, "cap_memory_mb": room.memory_mb, "cap_disk_gb": room.disk_gb}
     values["cap_resources"] = room.resources
     place: dict[str, Any] = {"id": key, "host": each.host, "node": each.node, "cell_uuid": cell_uuid, "generation": generation}
@@ -163,7 +163,7 @@ def by_group(slots: Sequence[Slot], singly: Collection[Slot] = ()) -> list[Group
 
 def request(asked: RequestSpec, made: HostTable, slots: Sequence[Slot] = (), **changes: Any) -> Request:
     """The request as an attempt would make it."""
-    zone, takes = asked.availability_zone, asked.flavor.takes
+    zone, takes = asked.availability_zone, asked.flavor.taken_amounts
     values: dict[str, Any] = {
         "spec": asked,
         "vcpus": takes.vcpus,
@@ -185,7 +185,7 @@ def weights(found: Survey, rows: list[int]) -> dict[str, list[float]]:
         name: [
             (max(raw, scales[name].low) - scales[name].low) * (scales[name].multiplier or 0.0) / scales[name].span for raw in each
         ]
-        for name, each in found.raws(rows).items()
+        for name, each in found.raw_weights(rows).items()
     }
 
 
@@ -226,7 +226,7 @@ class Site:
         made.set_topology(cells(*states), self.homes, zones or {}, aggregates)
         for row in self.database.read(claims.read_all):
             made.set_inventory(row, now=0.0)
-            cursor.advance([row])
+            cursor.note_rows([row])
         tell_cells(made, self.nodes, self.homes)
         ledger, view = claims.Ledger(self.database, "scheduler"), FleetView({"cell1": 0.0, "cell2": 0.0})
         return SchedulerManager(settings, load_driver(settings), made, cursor, ledger, lambda: view)
@@ -242,14 +242,14 @@ class Site:
         self.database.write(accept_batch, asked, servers, now=now, deadline=now + 600)
         fences: dict[str, int] = {}
         while len(fences) < count:  # rows that another transaction is looking at just now are skipped by a lease
-            for batch in self.database.write(leases.lease, "test", [asked.batch_id], now, 600.0):
+            for batch in self.database.write(leases.lease_batches, "test", [asked.batch_id], now, 600.0):
                 fences |= {r.instance_uuid: r.fence for r in batch.requests}
         return _fenced(asked, {server.uuid: fences[server.uuid] for server in servers})
 
     def moving(self, kind: MoveKind, asked: RequestSpec, server: str, source: str, **changes: Any) -> RequestSpec:
         """A move of a server of the request that is on ``source``, queued and leased as an operation would do it."""
         move = Move(kind=kind, instance_uuid=server, source_host=source, source_cell_uuid=self.homes[source])
-        spec = asked.moving(move, str(uuid.uuid4()), **changes)
+        spec = asked.for_move(move, str(uuid.uuid4()), **changes)
         operation = str(uuid.uuid4())
         self.database.write(_queue_move, spec, operation)
         return _fenced(spec, {operation: 1})
@@ -260,7 +260,7 @@ class Site:
 
     def refenced(self, asked: RequestSpec, **changes: Any) -> RequestSpec:
         """The same request under the next fence."""
-        return _fenced(asked, self.database.write(leases.refence, asked.fences), **changes)
+        return _fenced(asked, self.database.write(leases.refence_requests, asked.fences), **changes)
 
     def boot(self, scheduler: SchedulerManager, asked: RequestSpec | None = None, count: int = 1) -> list[list[Selection]]:
         """Accept, lease, choose."""
@@ -315,7 +315,7 @@ def _queue_move(tx: Connection, asked: RequestSpec, operation: str) -> None:
     now = time.time()
     tx.execute(
         sa.insert(request_specs),
-        {"batch_id": asked.batch_id, "spec": stored.dump(asked), "created_at": now, **spec_fields.columns(asked)},
+        {"batch_id": asked.batch_id, "spec": stored.dump_value(asked), "created_at": now, **spec_fields.columns_of(asked)},
     )
     row = {"instance_uuid": operation, "batch_id": asked.batch_id, "state": "leased", "owner": "operation", "fence": 1}
     tx.execute(sa.insert(build_requests), row | {"lease_until": now + 600, "deadline": now + 600, "priority": 0, "created_at": now})
@@ -342,7 +342,9 @@ def _slots(tx: Connection) -> list[Slot]:
 
 
 def _decisions(tx: Connection) -> list[Decision]:
-    return [stored.load(text, Decision) for text in tx.execute(sa.select(decisions.c.decision).order_by(decisions.c.at)).scalars()]
+    return [
+        stored.load_text(text, Decision) for text in tx.execute(sa.select(decisions.c.decision).order_by(decisions.c.at)).scalars()
+    ]
 
 
 def _sums(tx: Connection) -> dict[int, tuple[int, int, int, int]]:

@@ -93,7 +93,7 @@ class Ground:
             self._made.callback(pool(self.name, kind).give_back, url)
             return url
         make = api_database if kind == "api" else cell_database
-        make(self.path, name).dispose()
+        make(self.path, name).dispose_connections()
         return sqlite_url(self.path, name)
 
 

@@ -236,7 +236,7 @@ class Reader:
             before = administration.find_cell(database, cell).database_url
             administration.change_cell(database, cell, CellChange(database_url=url))
         finally:
-            database.dispose()
+            database.dispose_connections()
         for process, count in zip(following, times, strict=True):
             assert process.says(FOLLOWED, count + 1, PATIENCE), process.log
         return before

@@ -48,7 +48,7 @@ class AllInOne:
         folder.mkdir()
         self._file = folder / "superconductor.conf"
         self._state = folder / "state"
-        self._port = ports.free()
+        self._port = ports.free_port()
         self.root = f"http://{ports.HOST}:{self._port}"
         self._process: subprocess.Popen[str] | None = None
 
@@ -87,12 +87,12 @@ class ProcessRegion:
         self._folder = Folder(folder)
         shape = Shape(cells=CELLS, proxies=1, agents=HOSTS)
         self._region = Region(self._folder, make.notes_of(self._folder, shape), lambda _: None)
-        self.root = self._region.notes.endpoints()[0].removesuffix("/v2.1")
+        self.root = self._region.notes.api_endpoints()[0].removesuffix("/v2.1")
 
     def start(self, options: Mapping[str, Mapping[str, str]]) -> None:
-        with self._folder.held():
+        with self._folder.hold_lock():
             try:
-                make.make(self._region)
+                make.make_region(self._region)
                 for group, values in options.items():
                     set_options(self._folder.etc / "api.conf", group, values)
             except BaseException:
@@ -107,5 +107,5 @@ class ProcessRegion:
         self._region.commands.run("image", "add", *words)
 
     def close(self) -> None:
-        with self._folder.held():
+        with self._folder.hold_lock():
             stop(self._region)

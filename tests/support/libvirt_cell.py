@@ -30,7 +30,7 @@ from objects.port import Port
 from objects.selection import Selection
 from objects.spec import Image
 from objects.task import Power, Task, TaskArgs, TaskKind, TaskState
-from rpc.cell_conductor import serve
+from rpc.cell_conductor import serve_topic
 from rpc.transport import Bus
 from service.periodic import wait_until
 from tests.support import fleet
@@ -58,7 +58,7 @@ class LibvirtCell:
         self.settings: dict[str, LibvirtSettings] = {}
         self._daemons: dict[str, PrivateDaemon] = {}
         self._numbers = itertools.count(4, 4)
-        self._server = serve(self.site.bus, "conductor-1", CellConductor(self.site.database, self.site.sender))
+        self._server = serve_topic(self.site.bus, "conductor-1", CellConductor(self.site.database, self.site.sender))
 
     def close(self) -> None:
         for host in list(self.agents):
@@ -119,9 +119,9 @@ class LibvirtCell:
             ports=tuple(ports),
         )
         new = staging.NewInstance(instance=row, name=name, launch_index=0, created_at=time.time())
-        assert self.site.database.write(staging.stage, spec, [new], time.time()) == [one]
+        assert self.site.database.write(staging.stage_instances, spec, [new], time.time()) == [one]
         self.site.activate(one)
-        self.site.conductor.resend([one])
+        self.site.conductor.resend_orders([one])
         return one
 
     def booted(self, host: str, **asked: Any) -> str:
@@ -134,9 +134,9 @@ class LibvirtCell:
     def ask(self, one: str, power: Power, kind: TaskKind = TaskKind.POWER, *, hard: bool = False) -> None:
         """As the API level does: the row first, then the order."""
         task = Task(number=next(self._numbers), kind=kind, power=power, args=TaskArgs(hard=hard), request_id="req-task")
-        outcomes = self.site.database.write(tasks.ask, [TaskFor(instance_uuid=one, task=task)], time.time())
+        outcomes = self.site.database.write(tasks.ask_tasks, [TaskFor(instance_uuid=one, task=task)], time.time())
         assert isinstance(outcomes[one], lifecycle.Change), outcomes
-        send_tasks(self.site.sender, CONTEXT, self.site.database.read(tasks.orders, [one]))
+        send_tasks(self.site.sender, CONTEXT, self.site.database.read(tasks.orders_of, [one]))
 
     def do(self, one: str, power: Power, kind: TaskKind = TaskKind.POWER, *, hard: bool = False) -> None:
         """The same, until it is done."""
@@ -145,13 +145,13 @@ class LibvirtCell:
 
     def delete(self, one: str) -> None:
         self.site.database.write(instances.delete, [one], time.time())
-        self.site.sweep().deletes()
+        self.site.sweep().resend_deletes()
         assert wait_until(lambda: self.sweep() or self.row(one).state is State.DELETED, PATIENCE_S), self.row(one)
 
     def sweep(self) -> bool:
         """Send the orders again of builds, tasks and deletes that are not over. Returns False, to be said within a wait."""
         sweep = self.site.sweep(down_time=1e6)
-        for each in (sweep.orders, sweep.tasks, sweep.deletes):
+        for each in (sweep.resend_orders, sweep.resend_tasks, sweep.resend_deletes):
             each()
         return False
 
@@ -202,7 +202,7 @@ def libvirt_cell(path: Path, daemon: PrivateDaemon, bus: Bus | None = None) -> I
 
 def domains_of(daemon: PrivateDaemon) -> list[str]:
     """The names of its domains."""
-    connection = binding.load().open(daemon.uri)
+    connection = binding.load_libvirt().open(daemon.connection_uri)
     try:
         return [found.name() for found in connection.listAllDomains()]
     finally:

@@ -33,14 +33,14 @@ def add_spark(folder: Path) -> FolderStore:
     store = FolderStore(folder)
     file = folder.with_name(f"{folder.name}.raw")
     spark.write_disk(file)
-    store.add(file, name="spark", image_id=SPARK, disk_format="raw")
+    store.add_image(file, name="spark", image_id=SPARK, disk_format="raw")
     return store
 
 
 def settings_of(daemon: PrivateDaemon, place: Path, **more: object) -> LibvirtSettings:
     """The settings of an agent on this daemon, with its files in ``place``."""
     settings = LibvirtSettings(
-        connection_uri=daemon.uri,
+        connection_uri=daemon.connection_uri,
         open_timeout=5.0,
         guests=GuestSettings(virt_type="qemu"),
         instances_path=str(place / "instances"),

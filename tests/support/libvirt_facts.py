@@ -20,7 +20,7 @@ def recorded(name: str) -> str:
 def emulating() -> HostFacts:
     """The recorded host: one cell with CPUs 0 and 1, no huge pages, no UEFI, no KVM for guests."""
     domains = [recorded("domain-pc"), recorded("domain-q35")]
-    return capabilities.parse(recorded("capabilities"), domains, 9_000_000, 7_002_022, recorded("baseline-cpu"))
+    return capabilities.parse_capabilities(recorded("capabilities"), domains, 9_000_000, 7_002_022, recorded("baseline-cpu"))
 
 
 def server() -> HostFacts:

@@ -30,7 +30,7 @@ def why_missing() -> str:
         return f"{VARIABLE}={NONE} says to do without a hypervisor"
     try:
         find_programs()
-        binding.load()
+        binding.load_libvirt()
     except errors.Misconfigured as why:
         return f"{why}; or run: make test STAGES=libvirt"
     return ""
@@ -46,7 +46,7 @@ def private_daemon(folder: Path) -> Iterator[PrivateDaemon]:
     """A running daemon in ``folder``; at the end it, its guests and the folder are gone."""
     daemon = PrivateDaemon(folder, cache=capability_cache())
     daemon.folder.mkdir(parents=True, exist_ok=True)
-    (daemon.folder / OWNER).write_text(f"{os.getpid()}\n{processes.started(os.getpid())}")
+    (daemon.folder / OWNER).write_text(f"{os.getpid()}\n{processes.start_time_of(os.getpid())}")
     try:
         daemon.start()
         yield daemon
@@ -80,7 +80,7 @@ def sweep() -> list[Path]:
         with contextlib.suppress(OSError, ValueError):
             folder = link.readlink()
             pid, started = (folder / OWNER).read_text().split("\n")
-            if processes.started(int(pid)) != started:
+            if processes.start_time_of(int(pid)) != started:
                 PrivateDaemon(folder).stop(guests=True)
                 swept.append(folder)
     return swept

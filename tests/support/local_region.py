@@ -15,7 +15,7 @@ import requests
 
 from deploy import packages, processes
 from deploy.local.folder import Folder, Notes
-from deploy.local.processes import REGION, Table, leads
+from deploy.local.processes import REGION, Table, is_master
 from deploy.servers import MariaDB, RabbitMQ
 from service.periodic import wait_until
 
@@ -27,7 +27,7 @@ LONG = 120.0
 """Seconds after which something hangs; what is waited for takes a few."""
 
 needs_servers = pytest.mark.skipif(
-    any(packages.find(server.PROGRAM, server.PLACES) is None for server in (RabbitMQ, MariaDB)),
+    any(packages.find_program(server.PROGRAM, server.PLACES) is None for server in (RabbitMQ, MariaDB)),
     reason="RabbitMQ or MariaDB is not installed",
 )
 
@@ -42,7 +42,7 @@ class Region:
 
     @property
     def notes(self) -> Notes:
-        return self.folder.notes()
+        return self.folder.read_notes()
 
     @property
     def table(self) -> Table:
@@ -63,7 +63,7 @@ class Region:
 
     def ask(self, method: str, path: str, **arguments: Any) -> Any:
         """The answer, asked for again while the connection fails: a worker may have been killed a moment ago."""
-        url = f"{self.notes.endpoints()[0]}/{path}"
+        url = f"{self.notes.api_endpoints()[0]}/{path}"
         answers: list[requests.Response] = []
 
         def answered() -> bool:
@@ -88,15 +88,15 @@ class Region:
 
     def worker_of(self, member: str) -> int:
         """A process of the member that is not its master."""
-        assert wait_until(lambda: len(self.table.alive().get(member, ())) > 1, LONG)
-        return next(pid for pid in self.table.alive()[member] if not leads(pid))
+        assert wait_until(lambda: len(self.table.pids_by_member().get(member, ())) > 1, LONG)
+        return next(pid for pid in self.table.pids_by_member()[member] if not is_master(pid))
 
     def left(self) -> list[str]:
         """Processes of the region and of its servers that run, and ports of its that are listened on."""
         ports = (self.notes.broker_port, self.notes.database_port, *self.notes.api_ports, *self.notes.console_ports)
-        pids = [*processes.marked(REGION, str(self.folder.path))]
+        pids = [*processes.list_marked(REGION, str(self.folder.path))]
         for server in (RabbitMQ(self.folder.path / "rabbitmq"), MariaDB(self.folder.path / "database")):
-            pids += server.leftovers()
+            pids += server.leftover_processes()
         return [f"process {pid}" for pid in pids] + [f"port {port}" for port in ports if listens(port)]
 
 

@@ -109,7 +109,7 @@ class MoveDrive:
             "twin asked": self.ask,
             "received": lambda: self.wait_over(self.twin, self.operation.number + 2),
             "switched": self.switch,
-            "deleted": lambda: self.conductor.deleter.sweep(),
+            "deleted": lambda: self.conductor.deleter.sweep_deletes(),
         }
 
     @property
@@ -144,7 +144,11 @@ class MoveDrive:
         self._drive = self.conductor.lease(self.batch_id)
 
     def hold(self) -> bool:
-        return bool(self.conductor.database.write(operation_steps.hold, self.drive.fences, self._until(), self.cloud.api.now()))
+        return bool(
+            self.conductor.database.write(
+                operation_steps.hold_sources, self.drive.fences, self._until(), self.cloud.api.current_time()
+            )
+        )
 
     def _until(self) -> dict[str, float]:
         """The conductor that dies leaves nothing for others to wait for."""
@@ -154,16 +158,20 @@ class MoveDrive:
         """Tell the cell, which learns of it, and no host does."""
         for bus in self.conductor.buses.values():
             bus.losing = True
-        self.conductor.operator.advance([self.operation.uuid])
+        self.conductor.operator.advance_operations([self.operation.uuid])
         for bus in self.conductor.buses.values():
             bus.losing = False
 
     def wait_held(self) -> None:
-        assert wait_until(lambda: self.row(self.source).power is Power.HELD and self.row(self.source).task_state.over, PATIENCE)
+        assert wait_until(lambda: self.row(self.source).power is Power.HELD and self.row(self.source).task_state.is_over, PATIENCE)
         self.cloud.keeper.keep()
 
     def due(self) -> bool:
-        return bool(self.conductor.database.write(operation_steps.due, [self.operation.uuid], self.cloud.api.now()).operations)
+        return bool(
+            self.conductor.database.write(
+                operation_steps.queue_twins, [self.operation.uuid], self.cloud.api.current_time()
+            ).operations
+        )
 
     def stage_again(self) -> None:
         self.drive.claim()
@@ -172,7 +180,7 @@ class MoveDrive:
 
     def hand_over(self) -> list[str]:
         items = [p.hand_over for p in self.drive.placed]
-        self.drive.won = self.conductor.database.write(builds.hand_over_twins, items, self.cloud.api.now())
+        self.drive.won = self.conductor.database.write(builds.hand_over_twins, items, self.cloud.api.current_time())
         return self.drive.won
 
     def order(self) -> None:
@@ -183,32 +191,34 @@ class MoveDrive:
         self.cloud.keeper.keep()
 
     def send(self) -> bool:
-        return bool(self.conductor.database.write(operation_steps.send, [self.operation.uuid], self.cloud.api.now()).operations)
+        return bool(
+            self.conductor.database.write(operation_steps.send, [self.operation.uuid], self.cloud.api.current_time()).operations
+        )
 
     def wait_over(self, body: str, number: int) -> None:
         """The body's host has carried out this task."""
 
         def is_over() -> bool:
             row = self.row(body)
-            return row.task_number == number and row.task_state.over
+            return row.task_number == number and row.task_state.is_over
 
         self.cloud.keeper.keep()
         assert wait_until(is_over, PATIENCE)
         self.cloud.keeper.keep()
 
     def switch(self) -> bool:
-        found = self.conductor.ledger.write(operation_steps.switch, [self.operation.uuid], self.cloud.api.now())
+        found = self.conductor.ledger.write(operation_steps.switch_servers, [self.operation.uuid], self.cloud.api.current_time())
         return bool(found.operations)
 
     def give_up(self, *, fenced: bool = False) -> bool:
         fences = self.drive.fences if fenced else None
         faults = {self.operation.uuid: "Given up too late."}
-        found = self.conductor.ledger.write(operation_steps.give_up, faults, self.cloud.api.now(), fences)
+        found = self.conductor.ledger.write(operation_steps.give_up, faults, self.cloud.api.current_time(), fences)
         return bool(found.operations)
 
     def late(self) -> list[str]:
         """All steps that a conductor might still take, whatever the one before said. Those that changed something."""
-        now, uuids = self.cloud.api.now(), [self.operation.uuid]
+        now, uuids = self.cloud.api.current_time(), [self.operation.uuid]
         ledger, database = self.conductor.ledger, self.conductor.database
         tries: dict[str, Callable[[], bool]] = {
             "due": self.due,
@@ -216,11 +226,11 @@ class MoveDrive:
             "switch": self.switch,
             "give up": self.give_up,
             "given up": lambda: bool(database.write(operation_steps.given_up, uuids, now).operations),
-            "confirm": lambda: bool(ledger.write(operation_steps.confirm, uuids, now).operations),
-            "revert": lambda: bool(database.write(operation_steps.revert, uuids, now).operations),
+            "confirm": lambda: bool(ledger.write(operation_steps.confirm_moves, uuids, now).operations),
+            "revert": lambda: bool(database.write(operation_steps.revert_moves, uuids, now).operations),
             "point back": lambda: bool(ledger.write(operation_steps.point_back, uuids, (), now).operations),
             "time out": lambda: bool(database.write(operation_steps.time_out, uuids, now).operations),
-            "finish": lambda: bool(database.write(operation_steps.finish, uuids, now).operations),
+            "finish": lambda: bool(database.write(operation_steps.finish_tasks, uuids, now).operations),
         }
         if self._drive is not None:
             tries |= {"hold": self.hold, "give up its own": partial(self.give_up, fenced=True)}
@@ -256,7 +266,7 @@ class ShelveDrive:
             "saved": self.wait_saved,
             "shelved": self.finish,
             "offloaded": self.offload,
-            "deleted": lambda: self.conductor.deleter.sweep(),
+            "deleted": lambda: self.conductor.deleter.sweep_deletes(),
         }
 
     def upto(self, last: str) -> ShelveDrive:
@@ -269,30 +279,30 @@ class ShelveDrive:
         """Tell the cell, which learns of it, and no host does."""
         for bus in self.conductor.buses.values():
             bus.losing = True
-        self.conductor.operator.advance([self.operation.uuid])
+        self.conductor.operator.advance_operations([self.operation.uuid])
         for bus in self.conductor.buses.values():
             bus.losing = False
 
     def wait_saved(self) -> None:
-        assert wait_until(lambda: self.cloud.row(self.source).task_state.over, PATIENCE)
+        assert wait_until(lambda: self.cloud.row(self.source).task_state.is_over, PATIENCE)
         self.cloud.keeper.keep()
 
     def finish(self) -> bool:
-        uuids, now = [self.operation.uuid], self.cloud.api.now()
-        return bool(self.conductor.database.write(operation_steps.finish, uuids, now).operations)
+        uuids, now = [self.operation.uuid], self.cloud.api.current_time()
+        return bool(self.conductor.database.write(operation_steps.finish_tasks, uuids, now).operations)
 
     def offload(self) -> bool:
-        uuids, now = [self.operation.uuid], self.cloud.api.now()
-        return bool(self.conductor.ledger.write(shelving.offload, uuids, now).operations)
+        uuids, now = [self.operation.uuid], self.cloud.api.current_time()
+        return bool(self.conductor.ledger.write(shelving.offload_servers, uuids, now).operations)
 
     def start_again(self) -> bool:
-        uuids, now = [self.operation.uuid], self.cloud.api.now()
+        uuids, now = [self.operation.uuid], self.cloud.api.current_time()
         state = OperationState.SHELVED
         return bool(self.conductor.database.write(operation_steps.start_again, uuids, state, now).operations)
 
     def late(self) -> list[str]:
         """All steps that a conductor or a user might still take. Those that changed something."""
-        uuids, now, database = [self.operation.uuid], self.cloud.api.now(), self.conductor.database
+        uuids, now, database = [self.operation.uuid], self.cloud.api.current_time(), self.conductor.database
         tries: dict[str, Callable[[], bool]] = {
             "finish": self.finish,
             "offload": self.offload,

@@ -38,10 +38,10 @@ class Moved(Ground):
     def tasked(self, uuid: str, task: Task, content: StoredContent | None = None) -> None:
         """``content``: what its host has written into the image store."""
         row, database = self.cloud.row(uuid), self.database(uuid)
-        database.write(tasks.ask, [TaskFor(instance_uuid=uuid, task=task)], 80.0)
+        database.write(tasks.ask_tasks, [TaskFor(instance_uuid=uuid, task=task)], 80.0)
         about = (row.host or "", row.fence, row.attempt, task.number)
-        database.write(instances.transition, [uuid], lambda asked: lifecycle.task_over(asked, *about, stored=content), 82.0)
-        database.write(tasks.over, [uuid])
+        database.write(instances.transition_rows, [uuid], lambda asked: lifecycle.task_over(asked, *about, stored=content), 82.0)
+        database.write(tasks.forget_tasks, [uuid])
         self.keep()
 
     def database(self, uuid: str) -> FaultyDatabase:
@@ -59,11 +59,11 @@ class Moved(Ground):
         driven = self.conductor.lease(self.body(operation).batch_id)
         driven.claim(excluded_cells=tuple(self.uuid_of(name) for name in self.cloud.cells if name != to))
         driven.stage()
-        self.cloud.api.write(steps.hold, driven.fences, dict.fromkeys(driven.fences, 0.0), self.cloud.api.now())
-        if kind.holds:
+        self.cloud.api.write(steps.hold_sources, driven.fences, dict.fromkeys(driven.fences, 0.0), self.cloud.api.current_time())
+        if kind.holds_source:
             self.held(uuid, operation.number)
         twins = [placed.hand_over for placed in driven.placed]
-        assert self.cloud.api.write(builds.hand_over_twins, twins, self.cloud.api.now()) == driven.uuids
+        assert self.cloud.api.write(builds.hand_over_twins, twins, self.cloud.api.current_time()) == driven.uuids
         self.keep()
         return operation
 
@@ -71,7 +71,7 @@ class Moved(Ground):
         """A live migration whose twin listens in this cell, and whose source is to go over."""
         operation = self.building(uuid, OperationKind.LIVE_MIGRATE, to)
         self.built(operation)
-        self.cloud.api.write(steps.send, [operation.uuid], self.cloud.api.now())
+        self.cloud.api.write(steps.send, [operation.uuid], self.cloud.api.current_time())
         return operation
 
     def built(self, operation: Operation) -> None:
@@ -79,14 +79,14 @@ class Moved(Ground):
         twin = operation.twin_uuid or ""
         row, database = self.cloud.row(twin), self.database(twin)
         about = (row.host or "", row.fence, row.attempt, "agent")
-        database.write(instances.transition, [twin], lambda asked: lifecycle.accept(asked, *about), 70.0)
-        database.write(instances.transition, [twin], lambda asked: lifecycle.active(asked, *about, 77.0), 77.0)
+        database.write(instances.transition_rows, [twin], lambda asked: lifecycle.accept_order(asked, *about), 70.0)
+        database.write(instances.transition_rows, [twin], lambda asked: lifecycle.confirm_active(asked, *about, 77.0), 77.0)
         self.keep()
 
     def switched(self, operation: Operation) -> None:
         """The server is its twin."""
         self.built(operation)
-        self.conductor.ledger.write(steps.switch, [operation.uuid], self.cloud.api.now())
+        self.conductor.ledger.write(steps.switch_servers, [operation.uuid], self.cloud.api.current_time())
 
     def body(self, operation: Operation) -> Server:
         [found] = self.cloud.api.read(mappings.of_bodies, [operation.twin_uuid or ""])
@@ -102,11 +102,11 @@ class Moved(Ground):
     def finish(self) -> None:
         """Operations whose tasks are over end."""
         for each in self.cloud.api.read(api_operations.open_page, 100):
-            self.cloud.api.write(steps.finish, [each.operation.uuid], self.cloud.api.now())
+            self.cloud.api.write(steps.finish_tasks, [each.operation.uuid], self.cloud.api.current_time())
 
     def give_up(self, operation: Operation) -> None:
         """The operation leaves nothing."""
-        now = self.cloud.api.now()
+        now = self.cloud.api.current_time()
         self.conductor.ledger.write(steps.give_up, {operation.uuid: "enough"}, now)
         if operation.twin_uuid is not None and self.body(operation).cell_uuid is not None:
             self.end(operation.twin_uuid)
@@ -119,11 +119,11 @@ class Moved(Ground):
 
     def end(self, *ended: str) -> None:
         """Deletes reach their hosts."""
-        self.conductor.deleter.sweep()
+        self.conductor.deleter.sweep_deletes()
         for uuid in ended:
-            self.database(uuid).write(instances.transition, [uuid], _gone, 80.0)
+            self.database(uuid).write(instances.transition_rows, [uuid], _gone, 80.0)
         self.keep()
 
 
 def _gone(row: Instance) -> lifecycle.Outcome:
-    return lifecycle.gone(row, row.host or "", row.attempt, 80.0)
+    return lifecycle.confirm_gone(row, row.host or "", row.attempt, 80.0)

@@ -51,10 +51,10 @@ class Moves:
 
     def accept(self, server: str, kind: OperationKind, **asked: Any) -> Operation:
         values: dict[str, Any] = {"scope": None, "user_id": "u", "request_id": f"req-{uuid.uuid4()}", "deadline": FAR}
-        if kind.moves:
+        if kind.is_move:
             values |= {"twin_uuid": str(uuid.uuid4()), "batch_id": str(uuid.uuid4())}
         wanted = NewOperation(uuid=str(uuid.uuid4()), server_uuid=server, kind=kind, **(values | asked))
-        return self.database.write(accepting.accept, wanted, NOW)
+        return self.database.write(accepting.accept_operation, wanted, NOW)
 
     def migrate(self, server: str, **args: Any) -> Operation:
         return self.accept(server, OperationKind.MIGRATE, args=OperationArgs(**args))
@@ -65,7 +65,7 @@ class Moves:
         """Lease the twin's request and claim a host for it."""
         twin = operation.twin_uuid or ""
         batch_id = self.body(twin).server.batch_id
-        [batch] = self.database.write(leases.lease, "one", [batch_id], NOW, LEASE)
+        [batch] = self.database.write(leases.lease_batches, "one", [batch_id], NOW, LEASE)
         [request] = batch.requests
         assert (request.server_uuid, request.turn) == (operation.server_uuid, operation.number // 4)
         spec = batch.spec
@@ -81,7 +81,7 @@ class Moves:
         )
 
     def hold(self, item: HandOver) -> bool:
-        return bool(self.database.write(steps.hold, {item.instance_uuid: item.fence}, {item.instance_uuid: FAR}, NOW))
+        return bool(self.database.write(steps.hold_sources, {item.instance_uuid: item.fence}, {item.instance_uuid: FAR}, NOW))
 
     def hand_over(self, item: HandOver) -> bool:
         return bool(self.database.write(builds.hand_over_twins, [item], NOW))
@@ -96,9 +96,9 @@ class Moves:
         values |= {"task_number": found.task_number, "task_state": found.task_state}
         summary = InstanceSummary(**(values | changes))
         version = next(self._versions)
-        event = FeedEvent(sequence=0, kind=kind, key=body, version=version, payload=stored.dump(summary))
-        cursor = self.database.write(events.cursor, self.cell)
-        self.queue.ledger.write(events.apply, FeedPosition(cell_uuid=self.cell, cursor=cursor, upto=cursor + 1), [event])
+        event = FeedEvent(sequence=0, kind=kind, key=body, version=version, payload=stored.dump_value(summary))
+        cursor = self.database.write(events.lock_cursor, self.cell)
+        self.queue.ledger.write(events.apply_page, FeedPosition(cell_uuid=self.cell, cursor=cursor, upto=cursor + 1), [event])
 
     def tell_held(self, body: str, number: int, state: TaskState = TaskState.DONE) -> None:
         self.tell(body, EventKind.TASK, power=Power.HELD, task_number=number, task_state=state)
@@ -132,7 +132,7 @@ class Moves:
     # -- what is written -------------------------------------------------------------------------------------------------------
 
     def body(self, body: str) -> Body:
-        return self.database.read(operations.bodies, [body])[body]
+        return self.database.read(operations.bodies_by_uuid, [body])[body]
 
     def server(self, server: str) -> Server:
         found = self.database.read(mappings.get, server)

@@ -102,10 +102,10 @@ class HandDriver(EmbeddedDriver):
             raise RuntimeError(f"{message['method']} was called outside of a task: nobody would bring the answer")
         call = Call(message["method"], task, self.network)
         self.network.calls.append(call)
-        self._deliver(target, QueuedMessage(msgspec.json.encode((ctxt, message)), call.answered))
+        self._deliver_message(target, QueuedMessage(msgspec.json.encode((ctxt, message)), call.answered))
         answer = call.wait()
         if isinstance(answer, _EmbeddedFailure):
-            raise failures.decode(str(answer))
+            raise failures.decode_error(str(answer))
         return msgspec.Raw(cast(bytes, answer))
 
 
@@ -121,12 +121,12 @@ class HandBus(Bus):
         pause("send")
         return super().send(send, timeout)
 
-    def _serialized(
+    def _serialize_call(
         self, target: om.Target, context: RequestContext, message: MethodCall
     ) -> tuple[om.Target, dict[str, Any], dict[str, Any]]:
         """One step, because it may read the releases of peers again, which is done under a lock that all processes here share."""
         with atomic():
-            return super()._serialized(target, context, message)
+            return super()._serialize_call(target, context, message)
 
 
 class Network:

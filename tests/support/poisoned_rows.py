@@ -145,7 +145,7 @@ class Deployment:
     def __init__(self, folder: Path) -> None:
         store, file = FolderStore(folder / "images"), folder / "disk"
         file.write_bytes(b"x" * 512)
-        store.add(file, name="cirros", image_id=IMAGE, min_disk=1)
+        store.add_image(file, name="cirros", image_id=IMAGE, min_disk=1)
         settings = ApiSettings(images_folder=str(folder / "images"), service_down_time=EVER, build_timeout=DAY_S)
         self.vault = Vault([new_key()])
         self.front = Front(Ground("lite", folder), settings, self.vault)
@@ -155,7 +155,7 @@ class Deployment:
         }
         self._kept = {name: sqlite3.connect(":memory:") for name in self.raw}
         self._seam = _Seam()
-        self._server = scheduler_topic.serve(self.front.bus, "test", self._seam)
+        self._server = scheduler_topic.serve_topic(self.front.bus, "test", self._seam)
         add_hosts(self.front, [fleet.node(f"h{n}", vcpus=64) for n in range(4)])
         self.groups: dict[str, str] = {}
         self.servers: dict[tuple[str, str], str] = {}
@@ -194,21 +194,21 @@ class Deployment:
     def look(self) -> None:
         """The scheduler looks at everything once."""
         fresh = self._fresh
-        for cell in self.registry.cells():
+        for cell in self.registry.list_cells():
             if cell.uuid not in fresh._watches:
                 watch = CellWatch(cell, fresh._table, SCHEDULER, fresh._loads)
-                fresh._watches[cell.uuid] = (watch, Periodic("never", EVER, watch.look))
-        fresh.follow()
+                fresh._watches[cell.uuid] = (watch, Periodic("never", EVER, watch.read_changes))
+        fresh.follow_changes()
         for watch, _ in fresh._watches.values():
-            _nothing(watch.look)
+            _nothing(watch.read_changes)
 
     def follow(self) -> None:
         """Every feed is applied to its end."""
-        for cell in (*self.registry.cells(), self.registry.cell0):
+        for cell in (*self.registry.list_cells(), self.registry.cell0):
             if cell.uuid not in self._followers:
                 followers = self._conductor._followers
                 settings = msgspec.structs.replace(followers._settings, pause_rounds=0, interval=0.0, idle_interval=None)
-                self._followers[cell.uuid] = FeedFollower(followers._context, cell, settings).keep
+                self._followers[cell.uuid] = FeedFollower(followers._context, cell, settings).keep_up
             _nothing(self._followers[cell.uuid])
 
     def sweeps(self) -> dict[str, Callable[[], object]]:
@@ -225,7 +225,7 @@ class Deployment:
     def _compare_marks(self) -> None:
         """What one look has compared is in force from the next one on."""
         for _ in range(3):
-            self._conductor._restored.look()
+            self._conductor._restored.watch_marks()
 
     def run_agents(self) -> None:
         """The hosts begin all builds that were ordered, and end them well."""
@@ -295,7 +295,7 @@ class Deployment:
     def _write_rest(self, name: str, server: str, deleting: str) -> None:
         """Rows that come about by what hosts and processes do, or by what fails."""
         now = time.time()
-        facts = stored.dump({"key": name, "facts": {}})
+        facts = stored.dump_value({"key": name, "facts": {}})
         notice: dict[str, Any] = {"message_id": _uuid(f"{name} notice"), "event_type": "instance.update", "priority": "INFO"}
         notice |= {"subject": server}
         notice |= {"facts": facts, "at": now, "taken_until": 0.0}
@@ -345,7 +345,7 @@ class Deployment:
                 "started_at": now,
             },
             "cell.instance_faults": {"instance_uuid": server, "code": 500, "message": name, "details": "[]", "created_at": now},
-            "cell.unknown_guests": {"host": "h1", "uuid": guest.uuid, "guest": stored.dump(guest), "reported_at": now},
+            "cell.unknown_guests": {"host": "h1", "uuid": guest.uuid, "guest": stored.dump_value(guest), "reported_at": now},
         }
         for table, values in rows.items():
             self.insert(table, values)
@@ -546,7 +546,7 @@ class Deployment:
         """One for each name, all with the same empty database: only what they cost others counts."""
         for old in self.folder.glob("spare.db*"):  # it would know of a later state than what was put back
             old.unlink()
-        cell_database(self.folder, "spare").dispose()
+        cell_database(self.folder, "spare").dispose_connections()
         [url] = self.raw["api"].execute("SELECT database_url FROM cell_mappings WHERE name = 'cell1'").fetchone()
         for name in self.names:
             places = {"database_url": url.replace("cell1", "spare"), "transport_url": "embedded://spare/"}

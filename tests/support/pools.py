@@ -22,13 +22,15 @@ from tests.support.conductor import FAR, NOW, servers
 
 
 def make_network(database: Database | ApiDatabase, *cidrs: str, name: str = "", **asked: Any) -> Network:
-    """A network with a subnet for each of these prefixes, as ``networks.find`` reads it. Its gateways are the first addresses."""
+    """A network with a subnet for each of these prefixes, as ``networks.find_network`` reads it. Its gateways are the first
+    addresses.
+    """
     made = Network(uuid=str(uuid.uuid4()), name=name or f"net-{uuid.uuid4()}", physical_network="physnet1", mtu=1450, **asked)
     database.write(networks.create, made)
     for cidr in cidrs:
         subnet = Subnet(uuid=str(uuid.uuid4()), network_id=made.uuid, cidr=cidr, gateway=first_of(cidr), dns=("9.9.9.9",))
         database.write(networks.add_subnet, subnet)
-    return database.read(networks.find, made.uuid)
+    return database.read(networks.find_network, made.uuid)
 
 
 def empty_pools(database: Database) -> None:

@@ -17,7 +17,7 @@ import requests
 from cells.administration import NewCell, create_cell
 from db.api.projects import flavors
 from db.sql.engine import Database
-from db.sql.sync import sync
+from db.sql.sync import sync_schema
 from objects.flavor import Flavor
 from service.periodic import wait_until
 from tests.support.bus import url_of
@@ -120,9 +120,9 @@ class Deployment:
         }
         self.conf = write_configuration(folder / "single-cell.conf", self.groups)
         self._bus = bus
-        sync(urls["api"], "api")
+        sync_schema(urls["api"], "api")
         for name in ("cell0", "cell1"):
-            sync(urls[name], "cell")
+            sync_schema(urls[name], "cell")
             transport = "" if name == "cell0" else bus
             create_cell(self.database, NewCell(name=name, database_url=urls[name], transport_url=transport, cell0=name == "cell0"))
         self.database.write(flavors.create, Flavor(flavor_id="tiny", name="tiny", vcpus=1, memory_mb=64, root_gb=1))
@@ -189,7 +189,7 @@ class Deployment:
     def close(self) -> None:
         for process in self.processes:
             process.kill()
-        self.database.dispose()
+        self.database.dispose_connections()
 
 
 @contextmanager

@@ -48,7 +48,7 @@ class RealKeystone:
     def __init__(self, folder: Path) -> None:
         self._folder = folder.resolve()
         self._folder.mkdir(mode=0o700)
-        port = ports.free()
+        port = ports.free_port()
         self.url = f"http://{ports.HOST}:{port}/v3"
         (self._folder / "keystone.conf").write_text(_CONFIGURATION.format(folder=self._folder))
         (self._folder / "application.py").write_text(_APPLICATION)

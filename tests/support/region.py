@@ -16,8 +16,8 @@ from api.opts import ApiSettings
 from cells.registry import CellRegistry
 from cli import app
 from cli.standalone.all_in_one import AllInOne, DeploymentTimes, SimulatedHost, StateFolder
-from cli.standalone.bootstrap import Commands, bootstrap
-from cli.standalone.demo.evidence import Evidence, at_rest, gather, leftovers
+from cli.standalone.bootstrap import Commands, bootstrap_databases
+from cli.standalone.demo.evidence import Evidence, at_rest, gather_evidence, list_leftovers
 from cli.standalone.demo.hosts import SimulatedFindings
 from cli.standalone.discovery import discover_until
 from objects import errors
@@ -75,7 +75,7 @@ class Region:
         self.pace = pace
         self.folder = path if isinstance(path, GroundFolder) else StateFolder(path)
         self.commands = GroundCommands(path) if isinstance(path, GroundFolder) else Commands(self.folder, None)
-        bootstrap(self.folder, sorted({host.cell for host in hosts}), self.commands)
+        bootstrap_databases(self.folder, sorted({host.cell for host in hosts}), self.commands)
         self.all = self._deployment()
         self.http = requests.Session()
         self.http.trust_env = False
@@ -88,7 +88,7 @@ class Region:
         self.all.start()
         if discover:
             discover_until(self.folder, self.all, {host.name for host in self.hosts}, self.commands, threading.Event())
-        self.all.serve()
+        self.all.serve_api()
 
     def restart(self) -> None:
         """As another process would go on, with everything but what was in memory."""
@@ -118,7 +118,7 @@ class Region:
         body: dict[str, Any] = {"name": name, "flavorRef": flavor, "imageRef": IMAGE}
         body |= {"min_count": count, "max_count": count} | server
         document = {"server": body} | ({"os:scheduler_hints": hints} if hints else {})
-        return self.http.post(f"{self.all.endpoint}/servers", json=document, timeout=30)
+        return self.http.post(f"{self.all.api_endpoint}/servers", json=document, timeout=30)
 
     def boot(self, name: str = "web", **options: Any) -> str:
         answer = self.post(name, **options)
@@ -126,7 +126,7 @@ class Region:
         return str(answer.json()["server"]["id"])
 
     def show(self, uuid: str) -> dict[str, Any] | None:
-        answer = self.http.get(f"{self.all.endpoint}/servers/{uuid}", timeout=30)
+        answer = self.http.get(f"{self.all.api_endpoint}/servers/{uuid}", timeout=30)
         if answer.status_code == 404:
             return None
         assert answer.status_code == 200, answer.text
@@ -134,13 +134,13 @@ class Region:
         return server
 
     def named(self, pattern: str) -> list[dict[str, Any]]:
-        answer = self.http.get(f"{self.all.endpoint}/servers/detail", params={"name": pattern}, timeout=30)
+        answer = self.http.get(f"{self.all.api_endpoint}/servers/detail", params={"name": pattern}, timeout=30)
         assert answer.status_code == 200, answer.text
         servers: list[dict[str, Any]] = answer.json()["servers"]
         return servers
 
     def delete(self, uuid: str) -> int:
-        return self.http.delete(f"{self.all.endpoint}/servers/{uuid}", timeout=30).status_code
+        return self.http.delete(f"{self.all.api_endpoint}/servers/{uuid}", timeout=30).status_code
 
     def wait_for(self, uuid: str, status: str, timeout: float = 90.0) -> dict[str, Any]:
         def reached() -> bool:
@@ -153,12 +153,12 @@ class Region:
         return server
 
     def evidence(self) -> Evidence:
-        return gather(self.folder, SimulatedFindings(self.folder.path / "hosts", [host.name for host in self.hosts]))
+        return gather_evidence(self.folder, SimulatedFindings(self.folder.path / "hosts", [host.name for host in self.hosts]))
 
     def settle(self, timeout: float = 90.0, condition: Callable[[Evidence], bool] = at_rest) -> Evidence:
         """Wait until nothing is on its way any more, and check that claims, guests and rows agree."""
         assert wait_until(lambda: condition(self.evidence()), timeout, pause=0.1), self.evidence()
-        assert wait_until(lambda: not leftovers(self.evidence()), 90.0, pause=0.1), leftovers(self.evidence())
+        assert wait_until(lambda: not list_leftovers(self.evidence()), 90.0, pause=0.1), list_leftovers(self.evidence())
         return self.evidence()
 
     def stop(self) -> None:

@@ -171,8 +171,8 @@ def drive(job: Job, sleep: Sleep, url: str, bus: Bus) -> Told:
         builder.schedule_and_build([job.batch])
     except errors.SuperconductorError as error:
         end = f"{type(error).__name__}: {error}"
-    left = database.read(leases.waiting, 1e12, 1000)
-    return Told(sent=sent.messages(), end=end or ("left" if job.batch in left else "done"))
+    left = database.read(leases.list_waiting, 1e12, 1000)
+    return Told(sent=sent.count_messages(), end=end or ("left" if job.batch in left else "done"))
 
 
 def sweep(job: Job, sleep: Sleep, url: str, bus: Bus) -> Told:
@@ -184,10 +184,10 @@ def sweep(job: Job, sleep: Sleep, url: str, bus: Bus) -> Told:
     if job.report is not None:
         report = endpoint.build_instances if job.report.failure else endpoint.report
         [verdict] = report(CONTEXT, [job.report])
-        return Told(sent=sent.messages(), end="accepted" if verdict.accepted else "refused")
+        return Told(sent=sent.count_messages(), end="accepted" if verdict.accepted else "refused")
     sweeps = CellSweep(database, sender, endpoint, resend_age=-1.0, down_time=60.0, feed_age=1e6)
     getattr(sweeps, job.sweep)()
-    return Told(sent=sent.messages(), end="done")
+    return Told(sent=sent.count_messages(), end="done")
 
 
 def main() -> int:

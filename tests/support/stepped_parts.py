@@ -122,7 +122,7 @@ class SteppedWorkers(WorkerPool):
         super().__init__("tasks", 1)
         self._spawn = spawn
 
-    def post(self, function: Callable[..., object], *arguments: object) -> None:
+    def post_call(self, function: Callable[..., object], *arguments: object) -> None:
         self._spawn(partial(function, *arguments))
 
 
@@ -214,7 +214,7 @@ class Files:
     def __init__(self, path: Path) -> None:
         makes = {"api": api_database} | dict.fromkeys(CELLS, cell_database)
         for name, make in makes.items():
-            make(path, name).dispose()
+            make(path, name).dispose_connections()
         self.databases = {name: SteppedDatabase(f"sqlite:///{path / name}.db?synchronous=OFF", name=name) for name in makes}
         self.raw = {name: sqlite3.connect(path / f"{name}.db", isolation_level=None) for name in makes}
         self._kept = {name: sqlite3.connect(":memory:") for name in makes}
@@ -235,9 +235,9 @@ class Files:
         for host, cell in HOMES.items():
             database = self.databases[cell]
             about = About(release="1.0", messages=str(SPAN), pid=1, version=1)
-            database.write(services.introduce, Beat(host=host, binary=AGENT_BINARY), about, 0.0)
-            database.write(compute_nodes.store, fleet.node(host, vcpus=ROOM, hypervisor_type="simulated"), now)
-        api.write(host_mappings.add, [HostMapping(host=host, cell_uuid=CELLS[cell]) for host, cell in HOMES.items()], now)
+            database.write(services.introduce_service, Beat(host=host, binary=AGENT_BINARY), about, 0.0)
+            database.write(compute_nodes.store_node, fleet.node(host, vcpus=ROOM, hypervisor_type="simulated"), now)
+        api.write(host_mappings.add_mappings, [HostMapping(host=host, cell_uuid=CELLS[cell]) for host, cell in HOMES.items()], now)
         api.write(quotas.change_user, "p", "u", OwnLimits(instances=UNLIMITED), QuotaLimits())
 
     @contextmanager
@@ -266,4 +266,4 @@ class Files:
         for connection in (*self.raw.values(), *self._kept.values()):
             connection.close()
         for database in self.databases.values():
-            database.dispose()
+            database.dispose_connections()

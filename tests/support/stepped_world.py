@@ -38,7 +38,7 @@ from conductor.restored import RestoreWatch
 from conductor.signals import NoSignals
 from conductor.super_conductor import SuperConductor
 from conductor.sweep_cell import CellSweep
-from conductor.tidy import reap, remove_images
+from conductor.tidy import reap_claims, remove_images
 from db.api.claims import server_groups
 from db.api.operations import accepting, operations, steps
 from db.api.operations.accepting import NewOperation
@@ -118,7 +118,7 @@ def _raise_mark(api: ApiDatabase, watch: RestoreWatch) -> None:
     if watch.known is not None:
         earlier = incarnation_rows.c.changed_at - incarnation.MARK_INTERVAL_S
         api.write(lambda tx: tx.execute(sa.update(incarnation_rows).values(changed_at=earlier)))
-    watch.look()
+    watch.watch_marks()
 
 
 class SuperProcess(Process, NoSignals):
@@ -137,14 +137,14 @@ class SuperProcess(Process, NoSignals):
         self._operator._thaw_now = Every(0.0)  # time does not pass
         keepers = {
             cell.name: FeedFollower(context, cell, FeedSettings(settle_age=-1.0, other_cell_timeout=world.other_cell_timeout))
-            for cell in (*registry.cells(), registry.cell0)
+            for cell in (*registry.list_cells(), registry.cell0)
         }
         self.work = {
             "queue": self._queue,
-            "deletes": deleter.sweep,
-            "operations": self._operator.sweep,
-            **{f"keep {name}": partial(_to_the_end, keeper.keep) for name, keeper in keepers.items()},
-            "reap": partial(reap, api, ledger),
+            "deletes": deleter.sweep_deletes,
+            "operations": self._operator.sweep_deletes,
+            **{f"keep {name}": partial(_to_the_end, keeper.keep_up) for name, keeper in keepers.items()},
+            "reap": partial(reap_claims, api, ledger),
             "images": partial(remove_images, api, world.images),
         }
         if restored is not None:
@@ -158,7 +158,7 @@ class SuperProcess(Process, NoSignals):
         self._builder.schedule_and_build(batch_ids)
 
     def advance_operations(self, operations: Collection[str]) -> None:
-        self._operator.advance(operations)
+        self._operator.advance_operations(operations)
 
     def advance_servers(self, servers: Sequence[str]) -> None:
         """Cells have told of these servers: their operations go on in another thread."""
@@ -166,7 +166,7 @@ class SuperProcess(Process, NoSignals):
 
     def _queue(self) -> None:
         """As ``QueueSweep`` does: what waits is built, several batches together in each thread."""
-        batches = self.world.files.databases["api"].read(leases.waiting, time.time(), PAGE)
+        batches = self.world.files.databases["api"].read(leases.list_waiting, time.time(), PAGE)
         for start in range(0, len(batches), TOGETHER):
             group = batches[start : start + TOGETHER]
             self.world.begin(self.owner, "build", partial(self._builder.schedule_and_build, group), True)
@@ -181,11 +181,11 @@ class CellProcess(Process):
         endpoint = CellConductor(database, sender, limits=LIMITS)
         sweep = CellSweep(database, sender, endpoint, resend_age=-1.0, down_time=EVER, feed_age=EVER)
         self.work = {
-            "orders": sweep.orders,
-            "tasks": sweep.tasks,
-            "deletes": sweep.deletes,
+            "orders": sweep.resend_orders,
+            "tasks": sweep.resend_tasks,
+            "deletes": sweep.resend_deletes,
             "dead hosts": sweep.dead_hosts,
-            "deadlines": sweep.deadlines,
+            "deadlines": sweep.end_overdue,
         }
         interface = cell_conductor.CellConductorEndpoint
         world.network.serve(cell, cell_conductor.TOPIC, None, owner, endpoint, interface, pauses=False)
@@ -199,11 +199,11 @@ class SchedulerProcess(Process):
         api, registry, bus = world.files.databases["api"], world.registry, world.network.bus("api")
         service = SchedulerService(SCHEDULER, registry, api, bus)
         fresh = service.freshness
-        watches = {cell.uuid: CellWatch(cell, service._table, SCHEDULER, fresh._loads) for cell in registry.cells()}
-        fresh._watches = {key: (watch, Periodic("never", EVER, watch.look)) for key, watch in watches.items()}
+        watches = {cell.uuid: CellWatch(cell, service._table, SCHEDULER, fresh._loads) for cell in registry.list_cells()}
+        fresh._watches = {key: (watch, Periodic("never", EVER, watch.read_changes)) for key, watch in watches.items()}
         with world.files.well():
-            fresh.topology(look=True)
-        looks = {f"look {watch.cell.name}": partial(_to_the_end, watch.look) for watch in watches.values()}
+            fresh.topology_epochs(look=True)
+        looks = {f"look {watch.cell.name}": partial(_to_the_end, watch.read_changes) for watch in watches.values()}
         self.work = {**looks, "claims": fresh._follow_claims}
         for look in self.work.values():
             with suppress(errors.CellUnavailable):  # its hosts join when it answers
@@ -249,10 +249,10 @@ class AgentProcess(Process):
             "audit": service._audit.run,
             "keep up": agent.keep_up,
             "beat": service._report_state,
-            "introduce": service._introduce,
+            "introduce": service._introduce_agent,
             **{each.name.lower(): each.function for each in service._rounds._rounds if each.name in ("Stats", "Unknown guests")},
         }
-        agent.found(self.driver.guests())
+        agent.report_found(self.driver.guests())
         for first in ("audit", "beat", "introduce"):
             self.begin(first)
         endpoint = AgentEndpoint(agent, service._rounds)
@@ -268,7 +268,7 @@ class AgentProcess(Process):
 
     def _report(self) -> None:
         """One message's worth of reports, whatever pause they are to make."""
-        if group := self._reporter._group(math.inf):
+        if group := self._reporter._group_reports(math.inf):
             self._reporter.send(group)
 
     def stop(self) -> None:
@@ -440,15 +440,15 @@ class SteppedWorld:
         self._numbers["operation"] += 1
         name, now = f"operation {self._numbers['operation']}", time.time()
         values: dict[str, Any] = {"uuid": _name_uuid(name), "scope": None, "user_id": "u", "request_id": name.replace(" ", "-")}
-        if kind.moves:
+        if kind.is_move:
             values |= {"twin_uuid": _name_uuid(f"twin of {name}"), "batch_id": _name_uuid(f"batch of {name}")}
         wanted = NewOperation(server_uuid=server, kind=kind, deadline=now + EVER, **values, **asked)
         with self.files.well():
             try:
-                operation = self.files.databases["api"].write(accepting.accept, wanted, now)
+                operation = self.files.databases["api"].write(accepting.accept_operation, wanted, now)
             except errors.SuperconductorError:
                 return None
-        if kind.moves:
+        if kind.is_move:
             self._bell.schedule_and_build_instances(CONTEXT, values["batch_id"])
         else:
             self._bell.operate(CONTEXT, [operation.uuid])
@@ -461,9 +461,9 @@ class SteppedWorld:
             if found is None:
                 return False
             if confirm:
-                stepped = self._ledger.write(steps.confirm, [found.uuid], time.time())
+                stepped = self._ledger.write(steps.confirm_moves, [found.uuid], time.time())
             else:
-                stepped = self.files.databases["api"].write(steps.revert, [found.uuid], time.time())
+                stepped = self.files.databases["api"].write(steps.revert_moves, [found.uuid], time.time())
         if stepped.operations:
             self._bell.operate(CONTEXT, [found.uuid])
         if stepped.deleted:
@@ -474,8 +474,8 @@ class SteppedWorld:
         """A task is written into the cell, and ordered."""
         database = self.files.databases[cell]
         with self.files.well():
-            database.write(tasks.ask, [asked], time.time())
-            found = database.read(tasks.orders, [asked.instance_uuid])
+            database.write(tasks.ask_tasks, [asked], time.time())
+            found = database.read(tasks.orders_of, [asked.instance_uuid])
         send_tasks(Sender(cell, self.network.bus(cell)), CONTEXT, found)
 
     def strike(self, instance: str) -> None:
@@ -495,7 +495,7 @@ class SteppedWorld:
     def write_disks(self, host: str) -> None:
         """Every guest that runs on the host writes."""
         for guest in self.guests(host):
-            if guest.power.runs:
+            if guest.power.uses_disk:
                 write_to_disk(str(self.path / "hosts"), host, guest.uuid)
 
     def cut_power(self, host: str) -> None:

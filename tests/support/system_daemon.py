@@ -80,15 +80,15 @@ class SystemDaemon:
         program = find_programs()["libvirtd"]
         script = f"set -e\n{binds}\nexec {program} --daemon --config {conf} --pid-file {self.folder / 'libvirtd.pid'}"
         subprocess.run(["unshare", "--mount", "sh", "-c", script], check=True, capture_output=True, cwd="/")
-        assert processes.wait(self._accepts, PATIENCE_S), (self.folder / "libvirtd.log").read_text()
+        assert processes.wait_until(self._accepts, PATIENCE_S), (self.folder / "libvirtd.log").read_text()
 
     def stop(self) -> None:
         """End it and its guests."""
         for pid in [pid for pid in (self.pid, *self.guest_pids().values()) if pid is not None]:
-            processes.end(pid, signal.SIGTERM, PATIENCE_S)
+            processes.end_process(pid, signal.SIGTERM, PATIENCE_S)
 
     def _accepts(self) -> bool:
-        libvirt = binding.load()
+        libvirt = binding.load_libvirt()
         try:
             libvirt.open(self.uri).close()
         except libvirt.libvirtError:

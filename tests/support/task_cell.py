@@ -20,7 +20,7 @@ from objects.context import RequestContext
 from objects.instance import Instance, State
 from objects.lifecycle import Change
 from objects.task import Power, Task, TaskArgs, TaskKind, TaskState
-from rpc.cell_conductor import serve
+from rpc.cell_conductor import serve_topic
 from service.periodic import wait_until
 from service.vault import Vault
 from tests.support.agents import Agents
@@ -73,7 +73,7 @@ class TaskCell:
         self.numbers = itertools.count(4, 4)
         self.send_orders = True
         """Whether orders of tasks are sent; else they are lost."""
-        self._server = serve(self.site.bus, "conductor-1", self.conductor)
+        self._server = serve_topic(self.site.bus, "conductor-1", self.conductor)
 
     def close(self) -> None:
         self.agents.stop()
@@ -86,7 +86,7 @@ class TaskCell:
         one = str(uuid.uuid4())
         self.site.stage(one, host=HOST)
         self.site.activate(one)
-        self.conductor.resend([one])
+        self.conductor.resend_orders([one])
         assert wait_until(lambda: self.row(one).state is State.ACTIVE, PATIENCE), self.row(one)
         return one
 
@@ -107,23 +107,23 @@ class TaskCell:
         task = Task(number=number or next(self.numbers), kind=kind, power=power, args=args, request_id="req-task")
         sealed = seal(tasks.secrets_name(one, task.number)) if seal is not None else None
         asked = [TaskFor(instance_uuid=one, task=task, sealed=sealed)]
-        outcomes = self.site.database.write(tasks.ask, asked, time.time())
+        outcomes = self.site.database.write(tasks.ask_tasks, asked, time.time())
         if self.send_orders:
             self.send(one)
         return isinstance(outcomes[one], Change)
 
     def send(self, one: str) -> None:
         """The order of the task in force, once more."""
-        send_tasks(self.site.sender, CONTEXT, self.site.database.read(tasks.orders, [one]))
+        send_tasks(self.site.sender, CONTEXT, self.site.database.read(tasks.orders_of, [one]))
 
     def sweep(self) -> bool:
         """Send the orders of all tasks again that are not over. Returns False, to be said within a wait."""
-        self.site.sweep().tasks()
+        self.site.sweep().resend_tasks()
         return False
 
     def delete(self, one: str) -> None:
         self.site.database.write(instances.delete, [one], time.time())
-        self.site.sweep().deletes()
+        self.site.sweep().resend_deletes()
 
     def row(self, one: str) -> Instance:
         row = self.site.database.read(instances.get, one)

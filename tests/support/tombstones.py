@@ -37,7 +37,7 @@ def left(database: Database) -> dict[str, int]:
 def _in_cell(tx: Connection, spec: RequestSpec, uuids: Sequence[str], when: float) -> None:
     row = {"state": "deleted", "fence": 1, "created_at": when - 60.0, "updated_at": when, "terminated_at": when}
     tx.execute(sa.insert(cell.instances), [row | {"uuid": uuid, "batch_id": spec.batch_id} for uuid in uuids])
-    build = {"spec": stored.dump(spec), "alternates": "[]", "max_attempts": 3, "history": "[]", "deadline": when}
+    build = {"spec": stored.dump_value(spec), "alternates": "[]", "max_attempts": 3, "history": "[]", "deadline": when}
     tx.execute(sa.insert(cell.builds), [build | {"instance_uuid": uuid} for uuid in uuids])
     action = {"action": "create", "started_at": when - 60.0}
     tx.execute(sa.insert(cell.instance_actions), [action | {"instance_uuid": uuid} for uuid in uuids])
@@ -46,10 +46,10 @@ def _in_cell(tx: Connection, spec: RequestSpec, uuids: Sequence[str], when: floa
 def _above(tx: ApiTransaction, spec: RequestSpec, uuids: Sequence[str], cell_uuid: str, when: float) -> None:
     tx.execute(
         sa.insert(api.request_specs).values(
-            batch_id=spec.batch_id, spec=stored.dump(spec), created_at=when - 60.0, **spec_fields.columns(spec)
+            batch_id=spec.batch_id, spec=stored.dump_value(spec), created_at=when - 60.0, **spec_fields.columns_of(spec)
         )
     )
-    spec_fields.label(tx, {spec.batch_id: spec})
+    spec_fields.label_batches(tx, {spec.batch_id: spec})
     tx.execute(sa.insert(api.request_secrets).values(batch_id=spec.batch_id, sealed=SEALED, created_at=when - 60.0))
     row = {
         "batch_id": spec.batch_id,

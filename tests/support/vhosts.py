@@ -46,7 +46,7 @@ def create_users(names: Sequence[str], password: str, vhost: str) -> None:
 
 def create_agents(hosts: Sequence[str], password: str, vhost: str) -> None:
     """Make the user of each host, with what an agent may do on the virtual host and no more. Raises LookupError."""
-    made = [agents.definitions(vhost, host, password) for host in hosts]
+    made = [agents.permission_definitions(vhost, host, password) for host in hosts]
     ctl("import_definitions", said=json.dumps({kind: [entry for each in made for entry in each[kind]] for kind in made[0]}))
 
 

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from chaos import plan
-from chaos.place import place
+from chaos.place import open_place
 from chaos.proxy import Proxies
 from deploy.local import health
 from deploy.local.health import MemberHealth, State
@@ -30,13 +30,13 @@ class Watched:
 
     @property
     def names(self) -> set[str]:
-        return {member.name for member in SHAPE.members()}
+        return {member.name for member in SHAPE.list_members()}
 
     def look(self) -> Mapping[str, MemberHealth]:
-        return health.look(self.region.notes, 30.0)
+        return health.ask_members(self.region.notes, 30.0)
 
     def told(self, name: str, patience: float = 90.0) -> MemberHealth:
-        return health.ask(self.region.notes.monitoring()[name], patience)
+        return health.ask_member(self.region.notes.monitored_ports()[name], patience)
 
     def not_well(self) -> set[str]:
         return {name for name, told in self.look().items() if told.state is not State.WELL}
@@ -58,9 +58,11 @@ class Watched:
 @contextmanager
 def watched_region(path: Path, change: Callable[[Region], object] = lambda _: None) -> Iterator[Watched]:
     """Such a region at work; ``change`` may change its files before its processes start."""
-    boots = plan.boots(1, 1.0, 5.0, [[host.name for host in SHAPE.hosts() if host.cell == cell] for cell in SHAPE.cell_names()])
+    boots = plan.plan_boots(
+        1, 1.0, 5.0, [[host.name for host in SHAPE.list_hosts() if host.cell == cell] for cell in SHAPE.cell_names()]
+    )
     path.chmod(0o711)
-    with place(path, SHAPE, boots, lambda _: None) as found:
+    with open_place(path, SHAPE, boots, lambda _: None) as found:
         change(found.region)
         Start(found.region, 2 * PATIENCE).run()
         yield Watched(found.region, found.proxies)

@@ -93,7 +93,7 @@ class Traffic:
         began = time.monotonic()
         body = {"server": {"name": name, "flavorRef": "tiny", "imageRef": IMAGE}} if name else None
         headers = {"Idempotency-Key": name} if name else {}
-        answer = self._http.request(method, f"{self._cloud.all.endpoint}{path}", json=body, headers=headers, timeout=60)
+        answer = self._http.request(method, f"{self._cloud.all.api_endpoint}{path}", json=body, headers=headers, timeout=60)
         self.answers.append(
             Answer(
                 what=f"{method} {path}",
@@ -182,7 +182,7 @@ def _verified(cloud: Region) -> bool:
 def own_server(made: Server) -> Iterator[None]:
     """A server that the tests of a module may break, or stop. Skips, and says why, where it cannot be had."""
     try:
-        made.install()
+        made.install_missing()
         made.start()
     except Unavailable as why:
         pytest.skip(str(why))

@@ -18,9 +18,9 @@ import msgspec
 import sqlalchemy as sa
 
 from cells.administration import NewCell, create_cell
-from cells.discovery import discover
+from cells.discovery import discover_hosts
 from cli.standalone.demo import evidence
-from cli.standalone.demo.evidence import Evidence, at_rest, leftovers
+from cli.standalone.demo.evidence import Evidence, at_rest, list_leftovers
 from compute.driver import Guest
 from compute.journal import JournalEntry, read_entries
 from compute.simulated import journal_path
@@ -119,7 +119,7 @@ class World:
         self.cells = tuple(hosts)
         self.api = Database(self.folder.database_url("api"), name="api", max_pool_size=self._pool_size)
         self.closing = Closing()
-        self.closing.databases += [self.api.dispose, self.folder.release]
+        self.closing.databases += [self.api.dispose_connections, self.folder.release_lock]
         for name in ("cell0", *hosts):
             bus = "" if name == "cell0" else self.folder.bus_url(name)
             url = self.folder.database_url(name)
@@ -138,8 +138,8 @@ class World:
         for host in self.homes:
             self.appear(host)
         self.keeper = self.conductor("keeper")
-        discover(self.keeper.registry, self.api)
-        self.keeper.registry.refresh()
+        discover_hosts(self.keeper.registry, self.api)
+        self.keeper.registry.refresh_cells()
         self.keeper.keep()
         self.start_scheduler()
 
@@ -160,42 +160,42 @@ class World:
 
     def _database(self, name: str) -> FaultyDatabase:
         made = FaultyDatabase(self.folder.database_url(name), name=name, max_pool_size=self._pool_size)
-        self.closing.databases.append(made.dispose)
+        self.closing.databases.append(made.dispose_connections)
         return made
 
     def appear(self, host: str) -> None:
         """The cell hears from a host: a sign of life and what it offers."""
         database, now = self.databases[self.homes[host]], time.time()
-        database.write(services.heartbeat, host, AGENT_BINARY, 1, now)
+        database.write(services.record_heartbeat, host, AGENT_BINARY, 1, now)
         node = ComputeNode(host=host, node=host, vcpus=16, memory_mb=65536, disk_gb=1000, hypervisor_type="simulated")
-        database.write(compute_nodes.store, node, now)
+        database.write(compute_nodes.store_node, node, now)
 
     # -- what users do -----------------------------------------------------------------------------------------------------------
 
     def accept(self, count: int = 1, *, timeout: float = 60.0, **asked: Any) -> RequestSpec:
         """A batch that is durable, and that nobody was told of."""
-        spec, now = fleet.spec(**asked), self.api.now()
+        spec, now = fleet.spec(**asked), self.api.current_time()
         self.api.write(accept_batch, spec, servers(count), now=now, deadline=now + timeout)
         return spec
 
     def hold(self, count: int = 1, *, seconds: float = 60.0, timeout: float = 60.0, **asked: Any) -> RequestSpec:
         """A batch with a hold, that nobody was told of."""
-        spec, now = fleet.spec(**asked), self.api.now()
+        spec, now = fleet.spec(**asked), self.api.current_time()
         self.api.write(accept_held, spec, servers(count), now=now, deadline=now + timeout, until=now + seconds)
         return spec
 
     def boot_held(self, spec: RequestSpec) -> bool:
-        now = self.api.now()
-        return self.api.write(holds.boot, spec.batch_id, now, now + 60.0)
+        now = self.api.current_time()
+        return self.api.write(holds.boot_hold, spec.batch_id, now, now + 60.0)
 
     def operate(self, server: str, kind: OperationKind, *, timeout: float = 60.0, **asked: Any) -> Operation:
         """An operation that is durable, and that nobody was told of."""
-        now = self.api.now()
+        now = self.api.current_time()
         values: dict[str, Any] = {"scope": None, "user_id": "u", "request_id": f"req-{uuid4()}", "deadline": now + timeout}
-        if kind.moves:
+        if kind.is_move:
             values |= {"twin_uuid": str(uuid4()), "batch_id": str(uuid4())}
         wanted = NewOperation(uuid=str(uuid4()), server_uuid=server, kind=kind, **(values | asked))
-        return self.api.write(accepting.accept, wanted, now)
+        return self.api.write(accepting.accept_operation, wanted, now)
 
     def delete(self, instance: str) -> builds.Deleted | None:
         return self.keeper.ledger.write(builds.delete, instance, project_id=None, now=time.time())
@@ -219,7 +219,7 @@ class World:
     def trim_feeds(self) -> None:
         """All that is in the cells' feeds now is gone."""
         for name in self.cells:
-            self.databases[name].write(feed.trim, time.time() + 1.0)
+            self.databases[name].write(feed.trim_events, time.time() + 1.0)
 
     # -- running roles -----------------------------------------------------------------------------------------------------------
 
@@ -266,7 +266,7 @@ class World:
 
     def send_again(self, cell: str, *instances: str) -> None:
         """Their orders in force, once more."""
-        self.cell_conductor(cell)[0].resend(instances)
+        self.cell_conductor(cell)[0].resend_orders(instances)
 
     # -- what there is -----------------------------------------------------------------------------------------------------------
 
@@ -277,7 +277,7 @@ class World:
 
     def row(self, instance: str) -> Instance:
         """Its row in the cell that its mapping names."""
-        names = {cell.uuid: cell.name for cell in (*self.keeper.registry.cells(), self.keeper.registry.cell0)}
+        names = {cell.uuid: cell.name for cell in (*self.keeper.registry.list_cells(), self.keeper.registry.cell0)}
         return self.rows(instance)[names[self.mapped(instance).cell_uuid or ""]]
 
     def uuids(self, spec: RequestSpec) -> list[str]:
@@ -292,21 +292,21 @@ class World:
 
     def waits(self, spec: RequestSpec) -> bool:
         """Whether something of the batch could be leased now."""
-        return spec.batch_id in self.api.read(leases.waiting, time.time(), 1000)
+        return spec.batch_id in self.api.read(leases.list_waiting, time.time(), 1000)
 
     def cursor(self, cell_uuid: str) -> int:
         """How far the API level has read the cell's feed."""
-        return self.api.write(events.cursor, cell_uuid)
+        return self.api.write(events.lock_cursor, cell_uuid)
 
     def evidence(self) -> Evidence:
-        """As ``cli.standalone.demo.evidence.gather`` has it, on connections that stay open: opening them takes longest."""
+        """As ``cli.standalone.demo.evidence.gather_evidence`` has it, on connections that stay open: opening them takes longest."""
         guests = {host: [guest.uuid for guest in self.agents[cell].guests(host)] for host, cell in self.homes.items()}
         return evidence.read(self.api, self.databases, guests)
 
     def settle(self) -> Evidence:
         """Wait until nothing is on its way any more, and check that claims, guests and rows agree."""
         assert wait_until(lambda: at_rest(self.evidence()), 2 * PATIENCE, pause=0.1), self.evidence()
-        assert wait_until(lambda: not leftovers(self.evidence()), PATIENCE, pause=0.1), leftovers(self.evidence())
+        assert wait_until(lambda: not list_leftovers(self.evidence()), PATIENCE, pause=0.1), list_leftovers(self.evidence())
         return self.evidence()
 
     def spawned(self, host: str) -> list[Guest]:

@@ -17,7 +17,7 @@ from rich.console import Console
 from api.opts import ApiSettings
 from cli.shared.base import Admin
 from cli.standalone.all_in_one import AllInOne, DeploymentTimes, SimulatedHost, StateFolder, log_to
-from cli.standalone.bootstrap import Commands, bootstrap
+from cli.standalone.bootstrap import Commands, bootstrap_databases
 from cli.standalone.demo import machines, plan
 from cli.standalone.demo.run import run
 from cli.standalone.demo.site import Site
@@ -46,12 +46,12 @@ class Demo(Admin):
         console = Console()
         if parsed_args.driver == "libvirt":
             return _run_machines(self.app.options.state, console)
-        with _folder(self.app.options.state) as path:
+        with _demo_folder(self.app.options.state) as path:
             folder = StateFolder(path)
             folder.claim_driver("simulated")
             stopped = threading.Event()
             signal.signal(signal.SIGINT, lambda *_: stopped.set())
-            region = _region(folder, console)
+            region = _build_region(folder, console)
             try:
                 return _run(folder, region, console, stopped)
             finally:
@@ -64,12 +64,12 @@ def _run_machines(state: str | None, console: Console) -> int:
     stopped = threading.Event()
     signal.signal(signal.SIGINT, lambda *_: stopped.set())
     make_commands = partial(Commands, out=sys.stdout)
-    with _folder(state) as path, machines.region(path, make_commands, stopped) as (endpoint, hosts):
+    with _demo_folder(state) as path, machines.run_region(path, make_commands, stopped) as (endpoint, hosts):
         return machines.run(endpoint, hosts, console, stopped)
 
 
 @contextmanager
-def _folder(state: str | None) -> Iterator[Path]:
+def _demo_folder(state: str | None) -> Iterator[Path]:
     if state:
         yield Path(state)
         return
@@ -77,10 +77,10 @@ def _folder(state: str | None) -> Iterator[Path]:
         yield Path(name)
 
 
-def _region(folder: StateFolder, console: Console) -> AllInOne:
+def _build_region(folder: StateFolder, console: Console) -> AllInOne:
     commands = Commands(folder, sys.stdout)
     console.rule("databases, cells, flavors")
-    bootstrap(folder, plan.CELLS, commands)
+    bootstrap_databases(folder, plan.CELLS, commands)
     hosts = [
         SimulatedHost(
             name=host.name,
@@ -91,7 +91,7 @@ def _region(folder: StateFolder, console: Console) -> AllInOne:
             failure_rate=host.failure_rate,
             spawn_delay=plan.SPAWN_DELAY_S,
         )
-        for host in plan.hosts()
+        for host in plan.plan_hosts()
     ]
     pace = DeploymentTimes(spawn_timeout=4.0, build_timeout=120.0, lease_seconds=5.0, sweep_interval=0.5, report_interval=2.0)
     log_to(folder)
@@ -99,8 +99,8 @@ def _region(folder: StateFolder, console: Console) -> AllInOne:
 
 
 def _run(folder: StateFolder, region: AllInOne, console: Console, stopped: threading.Event) -> int:
-    hosts, commands = plan.hosts(), Commands(folder, sys.stdout)
+    hosts, commands = plan.plan_hosts(), Commands(folder, sys.stdout)
     region.start()
     discover_until(folder, region, {host.name for host in hosts}, commands, stopped)
-    region.serve()
-    return run(Site(folder, commands, (region.endpoint,), hosts), console, stopped, AGAIN)
+    region.serve_api()
+    return run(Site(folder, commands, (region.api_endpoint,), hosts), console, stopped, AGAIN)

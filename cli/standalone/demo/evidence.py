@@ -56,36 +56,36 @@ class Evidence(Object, frozen=True, kw_only=True):
     disks: dict[str, tuple[str, ...]] = msgspec.field(default_factory=dict)  # host -> uuids of the disks on it
 
 
-def gather(records: Records, hosts: HostFindings) -> Evidence:
+def gather_evidence(records: Records, hosts: HostFindings) -> Evidence:
     """Read API database, cells and hosts. The deployment may be running."""
     api = ApiDatabase(records.database_url("api"), name="api")
     cells: dict[str, CellDatabase] = {}
     try:
         for mapping in api.read(cell_mappings.list_all):
             cells[mapping.name] = CellDatabase(mapping.database_url, name=mapping.name)
-        found = hosts.guests()
-        evidence = read(api, cells, {host: tuple(guest.uuid for guest in guests) for host, guests in found.items()})
-        powers = {guest.uuid: guest.power for guests in found.values() for guest in guests}
-        faults = {guest.uuid: hosts.disk_fault(host, guest) for host, guests in found.items() for guest in guests}
-        disks = {host: tuple(uuids) for host, uuids in hosts.disks().items()}
+        guests_by_host = hosts.guests_by_host()
+        evidence = read(api, cells, {host: tuple(guest.uuid for guest in guests) for host, guests in guests_by_host.items()})
+        powers = {guest.uuid: guest.power for guests in guests_by_host.values() for guest in guests}
+        faults = {guest.uuid: hosts.disk_fault(host, guest) for host, guests in guests_by_host.items() for guest in guests}
+        disks = {host: tuple(uuids) for host, uuids in hosts.disks_by_host().items()}
         spoiled = {uuid: fault for uuid, fault in faults.items() if fault}
         return msgspec.structs.replace(evidence, powers=powers, spoiled=spoiled, disks=disks)
     finally:
         for database in (api, *cells.values()):
-            database.dispose()
+            database.dispose_connections()
 
 
 def read(api: ApiDatabase, cells: Mapping[str, CellDatabase], guests: Mapping[str, Sequence[str]]) -> Evidence:
     """Read these databases. ``guests``: the uuids of the guests on each host."""
     servers = api.read(mappings.list_, mappings.ServerQuery(include_deleted=True, limit=100_000))
-    requests = api.read(mappings.queue).depth
-    claims = api.read(snapshot.claims)
-    usage = api.read(snapshot.usage)
-    drifts = api.read(quotas.differences)
-    slots = api.read(snapshot.slots)
-    hidden = api.read(snapshot.hidden)
+    requests = api.read(mappings.measure_queue).depth
+    claims = api.read(snapshot.list_claims)
+    usage = api.read(snapshot.list_usage)
+    drifts = api.read(quotas.list_differences)
+    slots = api.read(snapshot.list_slots)
+    hidden = api.read(snapshot.list_hidden)
     every = api.read(operations.list_, operations.OperationQuery(include_ended=True, limit=100_000))
-    rows = [InstanceState(cell=name, instance=row) for name, cell in cells.items() for row in cell.read(snapshot.rows)]
+    rows = [InstanceState(cell=name, instance=row) for name, cell in cells.items() for row in cell.read(snapshot.list_rows)]
     claimed: Counter[str] = Counter()
     for claim in claims:
         claimed[claim.host] += claim.vcpus
@@ -102,12 +102,12 @@ def read(api: ApiDatabase, cells: Mapping[str, CellDatabase], guests: Mapping[st
         counted={node.host: node.instances for node in usage},
         slots=tuple(slots),
         hidden=tuple(hidden),
-        operations=tuple(each for each in every if each.outcome is None),
-        history=tuple(each for each in every if each.outcome is not None),
+        operations=tuple(operation for operation in every if operation.outcome is None),
+        history=tuple(operation for operation in every if operation.outcome is not None),
     )
 
 
-def unfinished(evidence: Evidence) -> list[str]:
+def list_unfinished(evidence: Evidence) -> list[str]:
     """What is still to come to an end: requests, servers and their tasks, operations, rows. Empty at rest.
 
     A resize that waits for its user is at rest, and so is a server that is shelved on its host or soft-deleted.
@@ -128,24 +128,24 @@ def unfinished(evidence: Evidence) -> list[str]:
         *(
             f"{server.body_uuid}: task {server.task_number} is {server.task_state}"
             for server in (*evidence.servers, *evidence.hidden)
-            if server.state == "active" and not server.deleted and not server.task_state.over
+            if server.state == "active" and not server.deleted and not server.task_state.is_over
         ),
     ]
 
 
 def at_rest(evidence: Evidence) -> bool:
     """Whether everything has come to an end."""
-    return not unfinished(evidence)
+    return not list_unfinished(evidence)
 
 
-def leftovers(evidence: Evidence) -> list[str]:
+def list_leftovers(evidence: Evidence) -> list[str]:
     """Requests, claims, usage, slots, guests, charges and rows that do not belong to exactly the ACTIVE instances.
 
     Bodies of a server that no open operation needs are left over, too.
     """
-    needed = {body for each in evidence.operations for body in (each.source_uuid, each.twin_uuid)}
+    needed = {body for operation in evidence.operations for body in (operation.source_uuid, operation.twin_uuid)}
     live = {row.instance.uuid: row.instance.host for row in evidence.rows if row.instance.state is State.ACTIVE}
-    places, disks = _places(evidence.guests), _places(evidence.disks)
+    places, disks = _hosts_by_uuid(evidence.guests), _hosts_by_uuid(evidence.disks)
     homes: dict[str, list[str]] = defaultdict(list)
     for row in evidence.rows:
         homes[row.instance.uuid].append(row.cell)
@@ -196,16 +196,16 @@ def leftovers(evidence: Evidence) -> list[str]:
     ]
 
 
-def _places(found: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
-    """The hosts of each uuid. ``found``: the uuids on each host."""
+def _hosts_by_uuid(uuids_by_host: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
+    """The hosts of each uuid. ``uuids_by_host``: the uuids on each host."""
     places: dict[str, list[str]] = defaultdict(list)
-    for host, uuids in found.items():
+    for host, uuids in uuids_by_host.items():
         for uuid in uuids:
             places[uuid].append(host)
     return places
 
 
-def misplaced(policy: GroupPolicy, hosts: Sequence[str]) -> str:
+def misplaced_reason(policy: GroupPolicy, hosts: Sequence[str]) -> str:
     """How the hosts of a group's ACTIVE members break its strict policy; empty: they do not."""
     if policy is GroupPolicy.AFFINITY and len(set(hosts)) > 1:
         return f"should share one host, its members are on {sorted(hosts)}"

@@ -26,11 +26,11 @@ class DiskWrites(NamedTuple):
 class HostFindings(Protocol):
     """The guests and disks of all hosts. It may be asked while agents run, and while they do not."""
 
-    def guests(self) -> Mapping[str, Sequence[Guest]]:
+    def guests_by_host(self) -> Mapping[str, Sequence[Guest]]:
         """The guests on each host with the power that they have now. One that runs twice is there twice."""
         ...
 
-    def disks(self) -> Mapping[str, Sequence[str]]:
+    def disks_by_host(self) -> Mapping[str, Sequence[str]]:
         """The uuids of the disks on each host, and the names of what is left of others."""
         ...
 
@@ -38,7 +38,7 @@ class HostFindings(Protocol):
         """What is wrong with the disk of a guest; empty: nothing."""
         ...
 
-    def written(self, host: str, uuid: str) -> DiskWrites | None:
+    def written_disk(self, host: str, uuid: str) -> DiskWrites | None:
         """What is on the disk of this body; None: it has none, or it is being written."""
         ...
 
@@ -62,10 +62,10 @@ class SimulatedFindings:
         self._path = str(path)
         self._hosts = hosts
 
-    def guests(self) -> Mapping[str, Sequence[Guest]]:
+    def guests_by_host(self) -> Mapping[str, Sequence[Guest]]:
         return {host: read_guests(journal_path(self._path, host)) for host in self._hosts}
 
-    def disks(self) -> Mapping[str, Sequence[str]]:
+    def disks_by_host(self) -> Mapping[str, Sequence[str]]:
         return {host: list_disks(self._path, host) for host in self._hosts}
 
     def disk_fault(self, host: str, guest: Guest) -> str:
@@ -76,14 +76,14 @@ class SimulatedFindings:
             return f"its disk is that of {disk.server_uuid}"
         return "its disk is a torn copy" if disk.torn else ""
 
-    def written(self, host: str, uuid: str) -> DiskWrites | None:
-        disk = self._disk(host, uuid)
+    def written_disk(self, host: str, uuid: str) -> DiskWrites | None:
+        disk = self._read_disk(host, uuid)
         return None if disk is None else DiskWrites(host, uuid, disk.image_id, disk.writes)
 
     def sample_written(self) -> Iterator[DiskWrites]:
-        for host, uuids in self.disks().items():
+        for host, uuids in self.disks_by_host().items():
             for uuid in uuids:
-                if (written := self.written(host, uuid)) is not None:
+                if (written := self.written_disk(host, uuid)) is not None:
                     yield written
 
     def cut_power(self, host: str) -> None:
@@ -92,7 +92,7 @@ class SimulatedFindings:
     def restore_power(self, host: str) -> None:
         """Nothing is to be done."""
 
-    def _disk(self, host: str, uuid: str) -> Disk | None:
+    def _read_disk(self, host: str, uuid: str) -> Disk | None:
         try:
             return read_disk(self._path, host, uuid)
         except (OSError, msgspec.MsgspecError):

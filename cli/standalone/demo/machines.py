@@ -16,7 +16,7 @@ from rich.table import Table
 
 from api.opts import ApiSettings
 from cli.standalone.all_in_one import AllInOne, DeploymentTimes, StateFolder, log_to
-from cli.standalone.bootstrap import Commands, bootstrap, starter_image
+from cli.standalone.bootstrap import Commands, bootstrap_databases, starter_image
 from cli.standalone.discovery import discover_until
 from cli.standalone.libvirt_hosts import DRIVER, LibvirtHosts
 from db.api.projects import flavors
@@ -51,32 +51,32 @@ class Machines:
         self._http = requests.Session()
         self._http.trust_env = False  # a proxy of the user's must not stand between the demo and its own API
 
-    def boot(self, name: str, image: str, count: int, flavor: str = FLAVOR) -> None:
+    def boot_servers(self, name: str, image: str, count: int, flavor: str = FLAVOR) -> None:
         server = {"name": name, "flavorRef": flavor, "imageRef": image, "min_count": count, "max_count": count}
-        self._send("POST", "/servers", {"server": server})
+        self._send_request("POST", "/servers", {"server": server})
 
     def flavor_id(self, name: str) -> str:
         """The id of the flavor of this name. Raises ``errors.NotFound``."""
-        found = [str(flavor["id"]) for flavor in self._send("GET", "/flavors")["flavors"] if flavor["name"] == name]
-        if not found:
+        ids = [str(flavor["id"]) for flavor in self._send_request("GET", "/flavors")["flavors"] if flavor["name"] == name]
+        if not ids:
             raise errors.NotFound(f"There is no flavor {name}.")
-        return found[0]
+        return ids[0]
 
-    def servers(self) -> dict[str, dict[str, Any]]:
+    def servers_by_name(self) -> dict[str, dict[str, Any]]:
         """All servers by name."""
-        return {server["name"]: server for server in self._send("GET", "/servers/detail")["servers"]}
+        return {server["name"]: server for server in self._send_request("GET", "/servers/detail")["servers"]}
 
-    def act(self, uuid: str, action: str) -> None:
-        self._send("POST", f"/servers/{uuid}/action", {action: None})
+    def run_action(self, uuid: str, action: str) -> None:
+        self._send_request("POST", f"/servers/{uuid}/action", {action: None})
 
     def delete(self, uuid: str) -> None:
-        self._send("DELETE", f"/servers/{uuid}")
+        self._send_request("DELETE", f"/servers/{uuid}")
 
-    def console(self, uuid: str) -> list[str]:
+    def console_lines(self, uuid: str) -> list[str]:
         """The lines of its console."""
-        return str(self._send("POST", f"/servers/{uuid}/action", {"os-getConsoleOutput": {}})["output"]).splitlines()
+        return str(self._send_request("POST", f"/servers/{uuid}/action", {"os-getConsoleOutput": {}})["output"]).splitlines()
 
-    def wait(self, condition: Callable[[], bool]) -> bool:
+    def wait_until(self, condition: Callable[[], bool]) -> bool:
         """Whether it comes true in time."""
         end = time.monotonic() + STEP_TIMEOUT_S
         while not condition():
@@ -84,7 +84,7 @@ class Machines:
                 return False
         return True
 
-    def _send(self, method: str, path: str, body: Any = None) -> dict[str, Any]:
+    def _send_request(self, method: str, path: str, body: Any = None) -> dict[str, Any]:
         answer = self._http.request(method, f"{self._endpoint}{path}", json=body, timeout=REQUEST_TIMEOUT_S)
         if not answer.ok:
             raise errors.Invalid(f"{method} {path} was refused: {answer.status_code} {answer.text}")
@@ -92,7 +92,9 @@ class Machines:
 
 
 @contextmanager
-def region(path: Path, commands: Callable[[StateFolder], Commands], stopped: threading.Event) -> Iterator[tuple[str, LibvirtHosts]]:
+def run_region(
+    path: Path, commands: Callable[[StateFolder], Commands], stopped: threading.Event
+) -> Iterator[tuple[str, LibvirtHosts]]:
     """A deployment whose hosts have a libvirtd each: its endpoint and its hosts. At the end its guests are off.
 
     Raises Misconfigured if this machine has no libvirt or QEMU.
@@ -100,19 +102,19 @@ def region(path: Path, commands: Callable[[StateFolder], Commands], stopped: thr
     folder = StateFolder(path)
     folder.claim_driver(DRIVER)
     commander = commands(folder)
-    bootstrap(folder, [CELL], commander)
-    _define(folder, commander)
+    bootstrap_databases(folder, [CELL], commander)
+    _define_flavor(folder, commander)
     starter_image(folder, commander)
     hosts = LibvirtHosts(folder, [])
     try:
-        members = [hosts.own(f"{CELL}-host{number + 1}", CELL) for number in range(HOSTS)]
+        members = [hosts.start_host(f"{CELL}-host{number + 1}", CELL) for number in range(HOSTS)]
         log_to(folder)
         deployment = AllInOne(folder, members, api=ApiSettings(port=0), pace=DeploymentTimes())
         deployment.start()
         try:
             discover_until(folder, deployment, {host.name for host in members}, commander, stopped)
-            deployment.serve()
-            yield deployment.endpoint, hosts
+            deployment.serve_api()
+            yield deployment.api_endpoint, hosts
         finally:
             deployment.stop()
     finally:
@@ -133,7 +135,7 @@ def run(endpoint: str, hosts: LibvirtHosts, console: Console, stopped: threading
     began = time.monotonic()
     fault = _processes_fault(machines, hosts)
     steps.append(Step("one QEMU for each running server, none for others", fault, time.monotonic() - began))
-    _show(machines, console)
+    _show_servers(machines, console)
     failed = [step for step in steps if step.fault]
     if failed:
         console.print(*(f"[red]{step.name}: {step.fault}[/red]" for step in failed), sep="\n", highlight=False)
@@ -142,55 +144,57 @@ def run(endpoint: str, hosts: LibvirtHosts, console: Console, stopped: threading
     return 0
 
 
-def _define(folder: StateFolder, commands: Commands) -> None:
+def _define_flavor(folder: StateFolder, commands: Commands) -> None:
     database = ApiDatabase(folder.database_url("api"), name="api")
     try:
         known = {flavor.name for flavor in database.read(flavors.list_all)}
     finally:
-        database.dispose()
+        database.dispose_connections()
     if FLAVOR not in known:
         commands.run("flavor", "create", FLAVOR, "--id", FLAVOR, "--vcpus", "1", "--ram", "16", "--disk", "1")
 
 
 def _boot_all(machines: Machines) -> str:
-    machines.boot("spark", spark.IMAGE_ID, SERVERS)
-    machines.wait(lambda: _count(machines, SETTLED) == SERVERS)
-    return "" if _count(machines, ("ACTIVE",)) == SERVERS else f"{_count(machines, ('ACTIVE',))} of {SERVERS} are ACTIVE"
+    machines.boot_servers("spark", spark.IMAGE_ID, SERVERS)
+    machines.wait_until(lambda: _count_sparks(machines, SETTLED) == SERVERS)
+    return (
+        "" if _count_sparks(machines, ("ACTIVE",)) == SERVERS else f"{_count_sparks(machines, ('ACTIVE',))} of {SERVERS} are ACTIVE"
+    )
 
 
 def _boot_unknown(machines: Machines) -> str:
-    machines.boot("no-image", NO_IMAGE, 1)
-    machines.wait(lambda: machines.servers()["no-image"]["status"] in SETTLED)
-    server = machines.servers()["no-image"]
+    machines.boot_servers("no-image", NO_IMAGE, 1)
+    machines.wait_until(lambda: machines.servers_by_name()["no-image"]["status"] in SETTLED)
+    server = machines.servers_by_name()["no-image"]
     reason = server.get("fault", {}).get("message", "")
     return "" if server["status"] == "ERROR" and NO_IMAGE in reason else f"it is {server['status']}: {reason}"
 
 
 def _read_consoles(machines: Machines) -> str:
-    running = {name: server["id"] for name, server in machines.servers().items() if server["status"] == "ACTIVE"}
-    silent = [name for name, uuid in running.items() if not _says(machines, uuid, "spark: boot 0001")]
+    running = {name: server["id"] for name, server in machines.servers_by_name().items() if server["status"] == "ACTIVE"}
+    silent = [name for name, uuid in running.items() if not _console_says(machines, uuid, "spark: boot 0001")]
     return f"nothing on the console of {', '.join(silent)}" if silent else ""
 
 
 def _stop(machines: Machines) -> str:
-    uuid = machines.servers()["spark-1"]["id"]
-    machines.act(uuid, "os-stop")
-    if not machines.wait(lambda: machines.servers()["spark-1"]["status"] == "SHUTOFF"):
-        return f"it is {machines.servers()['spark-1']['status']}"
-    return "" if "spark: power button" in machines.console(uuid) else "it did not see its power button"
+    uuid = machines.servers_by_name()["spark-1"]["id"]
+    machines.run_action(uuid, "os-stop")
+    if not machines.wait_until(lambda: machines.servers_by_name()["spark-1"]["status"] == "SHUTOFF"):
+        return f"it is {machines.servers_by_name()['spark-1']['status']}"
+    return "" if "spark: power button" in machines.console_lines(uuid) else "it did not see its power button"
 
 
 def _start(machines: Machines) -> str:
-    uuid = machines.servers()["spark-1"]["id"]
-    machines.act(uuid, "os-start")
-    if not machines.wait(lambda: machines.servers()["spark-1"]["status"] == "ACTIVE"):
-        return f"it is {machines.servers()['spark-1']['status']}"
-    return "" if _says(machines, uuid, "spark: boot 0002") else "its disk does not say that this is its second start"
+    uuid = machines.servers_by_name()["spark-1"]["id"]
+    machines.run_action(uuid, "os-start")
+    if not machines.wait_until(lambda: machines.servers_by_name()["spark-1"]["status"] == "ACTIVE"):
+        return f"it is {machines.servers_by_name()['spark-1']['status']}"
+    return "" if _console_says(machines, uuid, "spark: boot 0002") else "its disk does not say that this is its second start"
 
 
 def _delete(machines: Machines) -> str:
-    machines.delete(machines.servers()["spark-2"]["id"])
-    return "" if machines.wait(lambda: "spark-2" not in machines.servers()) else "it is still there"
+    machines.delete(machines.servers_by_name()["spark-2"]["id"])
+    return "" if machines.wait_until(lambda: "spark-2" not in machines.servers_by_name()) else "it is still there"
 
 
 SCRIPT: tuple[tuple[str, Callable[[Machines], str]], ...] = (
@@ -203,29 +207,31 @@ SCRIPT: tuple[tuple[str, Callable[[Machines], str]], ...] = (
 )
 
 
-def _says(machines: Machines, uuid: str, line: str) -> bool:
-    return machines.wait(lambda: line in machines.console(uuid))
+def _console_says(machines: Machines, uuid: str, line: str) -> bool:
+    return machines.wait_until(lambda: line in machines.console_lines(uuid))
 
 
-def _count(machines: Machines, statuses: tuple[str, ...]) -> int:
-    return sum(1 for name, server in machines.servers().items() if name.startswith("spark-") and server["status"] in statuses)
+def _count_sparks(machines: Machines, statuses: tuple[str, ...]) -> int:
+    return sum(
+        1 for name, server in machines.servers_by_name().items() if name.startswith("spark-") and server["status"] in statuses
+    )
 
 
 def _processes_fault(machines: Machines, hosts: LibvirtHosts) -> str:
-    expected = sorted(server["id"] for server in machines.servers().values() if server["status"] == "ACTIVE")
+    expected = sorted(server["id"] for server in machines.servers_by_name().values() if server["status"] == "ACTIVE")
 
-    def found() -> list[str]:
+    def running_names() -> list[str]:
         return sorted(re.sub("^sc-", "", name) for name in hosts.running_guests())
 
-    return "" if machines.wait(lambda: found() == expected) else f"QEMU runs {found()}, ACTIVE are {expected}"
+    return "" if machines.wait_until(lambda: running_names() == expected) else f"QEMU runs {running_names()}, ACTIVE are {expected}"
 
 
-def _show(machines: Machines, console: Console) -> None:
+def _show_servers(machines: Machines, console: Console) -> None:
     table = Table(title="Servers", title_justify="left")
     for heading in ("name", "status", "host", "last line of the console, or the fault"):
         table.add_column(heading)
-    for name, server in sorted(machines.servers().items()):
+    for name, server in sorted(machines.servers_by_name().items()):
         fault = server.get("fault", {}).get("message", "")
-        last = fault or (machines.console(server["id"]) or [""])[-1]
+        last = fault or (machines.console_lines(server["id"]) or [""])[-1]
         table.add_row(name, server["status"], server.get("OS-EXT-SRV-ATTR:host") or "", last[:90])
     console.print(table)

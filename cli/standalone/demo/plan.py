@@ -67,7 +67,7 @@ class Item(Object, frozen=True, kw_only=True):
         """The names its servers get; no two items share one."""
         return [self.name] if self.count == 1 else [f"{self.name}-{number + 1}" for number in range(self.count)]
 
-    def body(self, group_uuids: dict[str, str]) -> dict[str, Any]:
+    def boot_body(self, group_uuids: dict[str, str]) -> dict[str, Any]:
         """The body of ``POST /servers``."""
         server: dict[str, Any] = {
             "name": self.name,
@@ -112,7 +112,7 @@ GROUPS = tuple(GroupPlan(name=f"together-{n}", policy="affinity") for n in (1, 2
 _SIZES = ((16, 65536, 1000), (24, 98304, 1500), (32, 131072, 2000), (48, 196608, 3000))
 
 
-def hosts(per_cell: int = HOSTS_PER_CELL) -> tuple[HostPlan, ...]:
+def plan_hosts(per_cell: int = HOSTS_PER_CELL) -> tuple[HostPlan, ...]:
     """``per_cell`` for each cell, in four sizes; every third from the fourth is flaky, none of those in a zone.
 
     Raises ``errors.Invalid`` for so few that the workload would not fit.
@@ -131,7 +131,7 @@ def hosts(per_cell: int = HOSTS_PER_CELL) -> tuple[HostPlan, ...]:
     return tuple(plans)
 
 
-def zones(per_cell: int = HOSTS_PER_CELL) -> dict[str, tuple[str, ...]]:
+def plan_zones(per_cell: int = HOSTS_PER_CELL) -> dict[str, tuple[str, ...]]:
     """The hosts of each zone."""
     return {
         "north": tuple(f"{cell}-host{number}" for cell in CELLS for number in (1, 2, 3)),
@@ -139,7 +139,7 @@ def zones(per_cell: int = HOSTS_PER_CELL) -> dict[str, tuple[str, ...]]:
     }
 
 
-def items() -> tuple[Item, ...]:
+def plan_items() -> tuple[Item, ...]:
     """About 500 servers: singles, multi-creates, groups, the impossible, the unlucky and the unwanted."""
     singles = [Item(name=f"web-{n}", flavor=("demo.tiny", "demo.small", "demo.medium")[n % 3]) for n in range(120)]
     zoned = [Item(name=f"north-{n}", flavor="demo.small", zone="north") for n in range(20)]
@@ -174,6 +174,6 @@ def items() -> tuple[Item, ...]:
     return (*unlucky, *mixed)
 
 
-def total() -> int:
+def total_servers() -> int:
     """Servers in all."""
-    return sum(item.count for item in items())
+    return sum(item.count for item in plan_items())

@@ -14,9 +14,9 @@ from cli.standalone.demo.plan import HostPlan
 from objects.instance import State
 
 
-def show(console: Console, evidence: Evidence, hosts: Sequence[HostPlan]) -> None:
+def show_report(console: Console, evidence: Evidence, hosts: Sequence[HostPlan]) -> None:
     """Servers per cell and state, utilisation, retries and why, and how long boots took."""
-    console.print(_servers(evidence), _hosts(evidence, hosts), _retries(evidence), _latency(evidence))
+    console.print(_servers_table(evidence), _hosts_table(evidence, hosts), _retries_table(evidence), _latency_text(evidence))
 
 
 def show_refusal(console: Console, name: str, explanation: Mapping[str, Any]) -> None:
@@ -34,7 +34,7 @@ def show_refusal(console: Console, name: str, explanation: Mapping[str, Any]) ->
     console.print(table)
 
 
-def _servers(evidence: Evidence) -> Table:
+def _servers_table(evidence: Evidence) -> Table:
     states = (State.ACTIVE, State.ERROR, State.DELETED)
     counts: dict[str, Counter[State]] = defaultdict(Counter)
     for row in evidence.rows:
@@ -50,7 +50,7 @@ def _servers(evidence: Evidence) -> Table:
     return table
 
 
-def _hosts(evidence: Evidence, hosts: Sequence[HostPlan]) -> Table:
+def _hosts_table(evidence: Evidence, hosts: Sequence[HostPlan]) -> Table:
     table = Table(title="Hosts", title_justify="left")
     for heading in ("host", "guests", "vCPUs used / real", "memory", ""):
         table.add_column(heading, justify="left" if heading in ("host", "") else "right")
@@ -63,7 +63,7 @@ def _hosts(evidence: Evidence, hosts: Sequence[HostPlan]) -> Table:
     return table
 
 
-def _retries(evidence: Evidence) -> Table:
+def _retries_table(evidence: Evidence) -> Table:
     reasons: Counter[tuple[str, str]] = Counter()
     for row in evidence.rows:
         for attempt in row.instance.history:
@@ -77,7 +77,7 @@ def _retries(evidence: Evidence) -> Table:
     return table
 
 
-def _latency(evidence: Evidence) -> str:
+def _latency_text(evidence: Evidence) -> str:
     taken = sorted(s.launched_at - s.created_at for s in evidence.servers if s.launched_at is not None)
     if not taken:
         return "No server became ACTIVE."

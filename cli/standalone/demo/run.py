@@ -10,10 +10,10 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from cli.standalone.demo import plan, report
-from cli.standalone.demo.evidence import Evidence, at_rest, gather
+from cli.standalone.demo.evidence import Evidence, at_rest, gather_evidence
 from cli.standalone.demo.hosts import SimulatedFindings
 from cli.standalone.demo.site import Site
-from cli.standalone.demo.verdict import judge
+from cli.standalone.demo.verdict import judge_evidence
 from cli.standalone.demo.workload import Workload
 from db.api.claims import server_groups
 from db.api.deployment import aggregates
@@ -31,32 +31,32 @@ def run(site: Site, console: Console, stopped: threading.Event, again: str) -> i
 
     ``again`` is what to say of an interrupted run: how to go on with it.
     """
-    _define(site)
-    console.rule(f"{plan.total()} servers over HTTP at {' and '.join(site.endpoints)}")
+    _define_resources(site)
+    console.rule(f"{plan.total_servers()} servers over HTTP at {' and '.join(site.endpoints)}")
     began = time.monotonic()
     workload = Workload(site.endpoints, _group_uuids(site), stopped)
-    evidence = _boot(site, workload, console, stopped)
+    evidence = _boot_all(site, workload, console, stopped)
     if stopped.is_set():
         console.print(again, highlight=False, soft_wrap=True)
         return EXIT_INTERRUPTED
-    report.show(console, evidence, site.hosts)
+    report.show_report(console, evidence, site.hosts)
     giant = next((server for server in evidence.servers if server.name == "giant"), None)
     if giant is not None:
-        report.show_refusal(console, giant.name, workload.explain(giant.uuid))
-    faults = judge(evidence, plan.items(), site.hosts)
+        report.show_refusal(console, giant.name, workload.read_explanation(giant.uuid))
+    faults = judge_evidence(evidence, plan.plan_items(), site.hosts)
     for fault in faults:
         console.print(f"[red]{fault}[/red]", highlight=False)
     if faults:
         console.print(f"[bold red]{len(faults)} outcomes differ from the script.[/bold red]")
         return 1
     console.print(
-        f"[bold green]All {plan.total()} servers ended as scripted; no claim, row or guest is left over.[/bold green]"
+        f"[bold green]All {plan.total_servers()} servers ended as scripted; no claim, row or guest is left over.[/bold green]"
         f" The workload took {time.monotonic() - began:.0f} s."
     )
     return 0
 
 
-def _define(site: Site) -> None:
+def _define_resources(site: Site) -> None:
     """Flavors, zones and groups, as far as a run before this one has not made them."""
     database = ApiDatabase(site.records.database_url("api"), name="api")
     try:
@@ -64,12 +64,12 @@ def _define(site: Site) -> None:
         zones = {aggregate.name for aggregate in database.read(aggregates.list_all)}
         groups = {group.name for group in database.read(server_groups.list_all)}
     finally:
-        database.dispose()
+        database.dispose_connections()
     for flavor in plan.FLAVORS:
         if flavor.name not in sizes:
             amounts = ("--vcpus", str(flavor.vcpus), "--ram", str(flavor.ram), "--disk", str(flavor.disk))
             site.commands.run("flavor", "create", flavor.name, "--id", flavor.name, *amounts)
-    for zone, hosts in plan.zones(len(site.hosts) // len(plan.CELLS)).items():
+    for zone, hosts in plan.plan_zones(len(site.hosts) // len(plan.CELLS)).items():
         if zone not in zones:
             members = [word for host in hosts for word in ("--host", host)]
             site.commands.run("aggregate", "create", zone, "--zone", zone, *members)
@@ -78,28 +78,28 @@ def _define(site: Site) -> None:
             site.commands.run("group", "create", group.name, "--policy", group.policy, "--project", plan.PROJECT)
 
 
-def _boot(site: Site, workload: Workload, console: Console, stopped: threading.Event) -> Evidence:
+def _boot_all(site: Site, workload: Workload, console: Console, stopped: threading.Event) -> Evidence:
     """Post everything, then wait for the deployment to come to rest."""
-    found = SimulatedFindings(site.records.path / "hosts", [host.name for host in site.hosts])
+    findings = SimulatedFindings(site.records.path / "hosts", [host.name for host in site.hosts])
     columns = (TextColumn("{task.description:>10}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=console) as progress:
-        posted = progress.add_task("accepted", total=plan.total())
-        ended = progress.add_task("finished", total=plan.total())
+        posted = progress.add_task("accepted", total=plan.total_servers())
+        ended = progress.add_task("finished", total=plan.total_servers())
         clients = ThreadPoolExecutor(1)
-        posting = clients.submit(workload.post, plan.items(), lambda item: progress.advance(posted, item.count))
+        posting = clients.submit(workload.post_items, plan.plan_items(), lambda item: progress.advance(posted, item.count))
         give_up = time.monotonic() + SETTLE_TIMEOUT_S
         while True:
-            evidence = gather(site.records, found)
+            evidence = gather_evidence(site.records, findings)
             progress.update(ended, completed=sum(1 for server in evidence.servers if server.state != "building"))
             if stopped.wait(0.5) or time.monotonic() > give_up:
                 break
             if posting.done():
                 posting.result()  # raises what stopped it
-                if len(evidence.servers) >= plan.total() and at_rest(evidence):
+                if len(evidence.servers) >= plan.total_servers() and at_rest(evidence):
                     break
         posting.result()
         clients.shutdown()
-    return gather(site.records, found)
+    return gather_evidence(site.records, findings)
 
 
 def _group_uuids(site: Site) -> dict[str, str]:
@@ -107,4 +107,4 @@ def _group_uuids(site: Site) -> dict[str, str]:
     try:
         return {group.name: group.uuid for group in database.read(server_groups.list_all)}
     finally:
-        database.dispose()
+        database.dispose_connections()

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from cli.standalone.demo.evidence import Evidence, InstanceState, leftovers, misplaced
+from cli.standalone.demo.evidence import Evidence, InstanceState, list_leftovers, misplaced_reason
 from cli.standalone.demo.plan import GROUPS, ExpectedOutcome, HostPlan, Item
 from compute.simulated import METADATA_KEY, scripted_outcome
 from compute.simulated import SpawnOutcome as Spawn
@@ -14,7 +14,7 @@ from objects.group import GroupPolicy
 from objects.instance import Attempt, FailureClass, Server, State
 
 
-def judge(evidence: Evidence, items: Sequence[Item], hosts: Sequence[HostPlan]) -> list[str]:
+def judge_evidence(evidence: Evidence, items: Sequence[Item], hosts: Sequence[HostPlan]) -> list[str]:
     """Every way in which the deployment differs from what was scripted; empty: it is as it must be."""
     faults: list[str] = []
     servers = {server.uuid: server for server in evidence.servers}
@@ -22,7 +22,7 @@ def judge(evidence: Evidence, items: Sequence[Item], hosts: Sequence[HostPlan]) 
     by_name: dict[str, list[str]] = defaultdict(list)
     for server in evidence.servers:
         by_name[server.name].append(server.uuid)
-    script = Script({host.name: host.failure_rate for host in hosts}, _retried(evidence.rows))
+    script = Script({host.name: host.failure_rate for host in hosts}, _retried_hosts(evidence.rows))
     posted = {item.name: [uuid for name in item.server_names() for uuid in by_name.pop(name, ())] for item in items}
     for item in items:
         if len(posted[item.name]) != item.count:
@@ -30,7 +30,7 @@ def judge(evidence: Evidence, items: Sequence[Item], hosts: Sequence[HostPlan]) 
         for uuid in posted[item.name]:
             faults += [f"{item.name} {uuid}: {fault}" for fault in _judge_server(item, servers[uuid], rows.get(uuid), script)]
     faults += [f"server {name} was never asked for" for name in by_name]
-    faults += leftovers(evidence)
+    faults += list_leftovers(evidence)
     faults += _judge_groups(items, posted, rows)
     return faults
 
@@ -45,7 +45,7 @@ class Script(NamedTuple):
     retried: frozenset[str]
 
 
-def _retried(rows: Iterable[InstanceState]) -> frozenset[str]:
+def _retried_hosts(rows: Iterable[InstanceState]) -> frozenset[str]:
     """The hosts of all attempts but first ones."""
     tried = [[*(attempt.host for attempt in row.instance.history), row.instance.host or ""] for row in rows]
     return frozenset(host for hosts in tried for host in hosts[1:])
@@ -63,7 +63,7 @@ def _judge_server(item: Item, server: Server, row: InstanceState | None, script:
         return [f"should be in ERROR ({item.outcome}), is {row.instance.state}"]
     if row.instance.state is not State.ACTIVE or server.state != "active":
         return [f"should be ACTIVE, row {row.instance.state}, summary {server.state}"]
-    return _unscripted(row.instance.history, item, server.uuid, script)
+    return _unscripted_failures(row.instance.history, item, server.uuid, script)
 
 
 def _judge_error(item: Item, row: InstanceState, fault: str, script: Script) -> list[str]:
@@ -79,14 +79,14 @@ def _judge_error(item: Item, row: InstanceState, fault: str, script: Script) -> 
             ok = len(history) > 0 and "maximum number of attempts" in fault
     if not ok:
         return [f"in ERROR for a cause that was not scripted ({item.outcome} expected): {fault}"]
-    return _unscripted(history, item, row.instance.uuid, script)
+    return _unscripted_failures(history, item, row.instance.uuid, script)
 
 
 ENDED_WITH_THE_DEMO = (FailureClass.RESTARTED, FailureClass.STOPPING)
 """Attempts that ended because the demo itself was killed or interrupted, which costs a build no try."""
 
 
-def _unscripted(history: Sequence[Attempt], item: Item, uuid: str, script: Script) -> list[str]:
+def _unscripted_failures(history: Sequence[Attempt], item: Item, uuid: str, script: Script) -> list[str]:
     """Failed attempts that the simulated hosts were not scripted to fail."""
     metadata = {METADATA_KEY: item.simulated} if item.simulated else {}
     return [
@@ -108,4 +108,4 @@ def _judge_groups(items: Iterable[Item], posted: Mapping[str, Sequence[str]], ro
                 for uuid in posted.get(item.name, ())
                 if (row := rows.get(uuid)) and row.instance.state is State.ACTIVE
             ]
-    return [f"group {group} {wrong}" for group, hosts in members.items() if (wrong := misplaced(policies[group], hosts))]
+    return [f"group {group} {wrong}" for group, hosts in members.items() if (wrong := misplaced_reason(policies[group], hosts))]

@@ -28,54 +28,54 @@ class Workload:
         self._stopped = stopped
         self._local = threading.local()
 
-    def post(self, items: Sequence[Item], done: Callable[[Item], None]) -> None:
+    def post_items(self, items: Sequence[Item], done: Callable[[Item], None]) -> None:
         """Post all items from several clients at once. Raises ``errors.Invalid`` on a refusal."""
 
-        def work(item: Item) -> None:
+        def post_item(item: Item) -> None:
             if self._stopped.is_set():
                 return
             self._create(item)
             if item.outcome is ExpectedOutcome.DELETED:
                 self._stopped.wait(item.delete_after)
-                for uuid in self._members(item):
+                for uuid in self._list_members(item):
                     self._delete(uuid)
             done(item)
 
         with ThreadPoolExecutor(CLIENT_THREADS, thread_name_prefix="client") as pool:
-            for future in [pool.submit(work, item) for item in items]:
+            for future in [pool.submit(post_item, item) for item in items]:
                 future.result()
 
-    def explain(self, uuid: str) -> dict[str, object]:
+    def read_explanation(self, uuid: str) -> dict[str, object]:
         """The stored decision about a server."""
-        answer = self._session().get(f"{self._endpoint()}/servers/{uuid}/explanation", timeout=REQUEST_TIMEOUT_S)
+        answer = self._thread_session().get(f"{self._next_endpoint()}/servers/{uuid}/explanation", timeout=REQUEST_TIMEOUT_S)
         answer.raise_for_status()
         explanation: dict[str, object] = answer.json()["explanation"]
         return explanation
 
     def _create(self, item: Item) -> None:
         headers = {"Idempotency-Key": f"demo-{item.name}"}
-        answer = self._session().post(
-            f"{self._endpoint()}/servers", json=item.body(self._groups), headers=headers, timeout=REQUEST_TIMEOUT_S
+        answer = self._thread_session().post(
+            f"{self._next_endpoint()}/servers", json=item.boot_body(self._groups), headers=headers, timeout=REQUEST_TIMEOUT_S
         )
         if answer.status_code != 202:
             raise errors.Invalid(f"POST of {item.name!r} was refused: {answer.status_code} {answer.text}")
 
-    def _members(self, item: Item) -> list[str]:
+    def _list_members(self, item: Item) -> list[str]:
         """The servers of an item that are not deleted, by their names."""
         params = {"name": f"^{item.name}(-[0-9]+)?$", "limit": "1000"}
-        answer = self._session().get(f"{self._endpoint()}/servers", params=params, timeout=REQUEST_TIMEOUT_S)
+        answer = self._thread_session().get(f"{self._next_endpoint()}/servers", params=params, timeout=REQUEST_TIMEOUT_S)
         answer.raise_for_status()
         return [server["id"] for server in answer.json()["servers"]]
 
     def _delete(self, uuid: str) -> None:
-        answer = self._session().delete(f"{self._endpoint()}/servers/{uuid}", timeout=REQUEST_TIMEOUT_S)
+        answer = self._thread_session().delete(f"{self._next_endpoint()}/servers/{uuid}", timeout=REQUEST_TIMEOUT_S)
         if answer.status_code not in (204, 404):
             raise errors.Invalid(f"DELETE of {uuid} was refused: {answer.status_code} {answer.text}")
 
-    def _endpoint(self) -> str:
+    def _next_endpoint(self) -> str:
         return next(self._endpoints)  # one step of the interpreter, so threads may share it
 
-    def _session(self) -> requests.Session:
+    def _thread_session(self) -> requests.Session:
         """One connection of each client thread to each API."""
         session: requests.Session | None = getattr(self._local, "session", None)
         if session is None:

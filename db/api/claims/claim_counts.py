@@ -15,7 +15,7 @@ _ON_INVENTORIES = (
     sa.select(allocations.c.inventory_id, sa.func.count())
     .outerjoin(instance_mappings, instance_mappings.c.instance_uuid == allocations.c.instance_uuid)
     .where(
-        allocations.c.inventory_id.in_(dialect.uuids("ids")),
+        allocations.c.inventory_id.in_(dialect.uuids_parameter("ids")),
         sa.func.coalesce(instance_mappings.c.deleted, sa.false()) == sa.false(),
     )
     .group_by(allocations.c.inventory_id)
@@ -27,11 +27,11 @@ def on_inventories(tx: ApiTransaction, ids: Sequence[int]) -> dict[int, int]:
 
     Claims of bodies that are deleted, whose guests may still be there, do not count.
     """
-    found: dict[int, int] = {}
+    counts: dict[int, int] = {}
     for start in range(0, len(ids), dialect.IN_LIST_SIZE):
         rows = tx.execute(_ON_INVENTORIES, {"ids": list(ids[start : start + dialect.IN_LIST_SIZE])})
-        found |= {row[0]: row[1] for row in rows}
-    return found
+        counts |= {row[0]: row[1] for row in rows}
+    return counts
 
 
 def builds_with_alternate(tx: ApiTransaction, host: str) -> int:

@@ -17,7 +17,7 @@ from db.api.rows.tables import inventories as inventory_table
 from db.api.servers import mappings
 from db.audit import claims as audit_claims
 from db.audit import groups
-from db.audit.pages import chunked
+from db.audit.pages import execute_in_pages
 from db.sql import dialect
 from db.sql.connection import ApiTransaction
 from db.sql.keyed import by_index
@@ -54,7 +54,7 @@ _INVENTORY = sa.select(inventory_table.c.id).where(
 )
 
 
-def restore(tx: ApiTransaction, stamp: Stamp, lost: Unclaimed) -> bool:
+def restore_claim(tx: ApiTransaction, stamp: Stamp, lost: Unclaimed) -> bool:
     """Claim for the instance again on its host, even if the host is full. False: refused, nothing is written.
 
     This locks the mapping, as the event of the instance's end does. An end applied since then shows in ``seen``; one that comes
@@ -75,27 +75,27 @@ def restore(tx: ApiTransaction, stamp: Stamp, lost: Unclaimed) -> bool:
         "vcpus": takes.vcpus,
         "memory_mb": takes.memory_mb,
         "disk_gb": takes.disk_gb,
-        "resources": resources.dump(takes.resources),
+        "resources": resources.dump_amounts(takes.resources),
         "group_uuid": lost.group.uuid if lost.group else None,
-        "selection": stored.dump((place,)),
+        "selection": stored.dump_value((place,)),
         "writer": stamp.writer,
         "wseq": stamp.sequence,
     }
     if not dialect.insert_new(tx, allocations, [row]):
         return False
     if lost.group:
-        group_slots.lock(tx, {lost.group.uuid})
-    inventories.lock(tx, [inventory])
-    usage = UsageChange(takes.vcpus, takes.memory_mb, takes.disk_gb, 1, resources.pairs(takes.resources))
+        group_slots.lock_groups(tx, {lost.group.uuid})
+    inventories.lock_rows(tx, [inventory])
+    usage = UsageChange(takes.vcpus, takes.memory_mb, takes.disk_gb, 1, resources.nonzero_pairs(takes.resources))
     inventories.add_usage(tx, stamp, {inventory: usage})
     if lost.group:
-        group_slots.move(tx, lost.group.uuid, uuid, place.host, lost.fault_domain)
+        group_slots.move_slot(tx, lost.group.uuid, uuid, place.host, lost.fault_domain)
     return True
 
 
 def release_orphans(tx: ApiTransaction, stamp: Stamp, uuids: Sequence[str]) -> int:
     """Release the claims among these that belong to no server or request, as the reaper does; return how many."""
-    return claims.release(tx, stamp, claims.orphans(tx, uuids))
+    return claims.release_claims(tx, stamp, claims.list_orphans(tx, uuids))
 
 
 # -- usage -----------------------------------------------------------------------------------------------------------------------
@@ -116,18 +116,18 @@ _RECOUNT = (
 )
 
 
-def recount(tx: ApiTransaction, stamp: Stamp, ids: Sequence[int]) -> int:
+def recount_usage(tx: ApiTransaction, stamp: Stamp, ids: Sequence[int]) -> int:
     """Set the usage of these inventories to the sum of their claims; return how many differed.
 
     Every transaction that changes claims also changes the usage, under the lock that this takes first. So all claims committed
     before the lock are counted here, and later ones are added to the result.
     """
-    inventories.lock(tx, ids)
-    wrong = [found for found in audit_claims.sums(tx, ids) if found.counted != found.claimed]
-    for found in wrong:
-        vcpus, memory_mb, disk_gb, count, custom = found.claimed
-        values: dict[str, Any] = {"key": found.id, "vcpus": vcpus, "memory_mb": memory_mb, "disk_gb": disk_gb, "count": count}
-        values["custom"] = resources.dump(dict(custom))
+    inventories.lock_rows(tx, ids)
+    wrong = [difference for difference in audit_claims.sum_claims(tx, ids) if difference.counted != difference.claimed]
+    for difference in wrong:
+        vcpus, memory_mb, disk_gb, count, custom = difference.claimed
+        values: dict[str, Any] = {"key": difference.id, "vcpus": vcpus, "memory_mb": memory_mb, "disk_gb": disk_gb, "count": count}
+        values["custom"] = resources.dump_amounts(dict(custom))
         tx.execute(_RECOUNT, values | {"by": stamp.writer, "number": stamp.sequence})
     return len(wrong)
 
@@ -136,7 +136,7 @@ def recount(tx: ApiTransaction, stamp: Stamp, ids: Sequence[int]) -> int:
 
 _LOCK_CLAIMS = by_index(
     sa.select(allocations.c.instance_uuid)
-    .where(allocations.c.instance_uuid.in_(dialect.uuids()))
+    .where(allocations.c.instance_uuid.in_(dialect.uuids_parameter()))
     .order_by(allocations.c.instance_uuid)
     .with_for_update(),
     allocations,
@@ -158,25 +158,25 @@ def mend_slots(tx: ApiTransaction, stamp: Stamp, uuids: Sequence[str]) -> None:
     """
     del stamp  # slots are not in the log of claims; the parameter lets ``Ledger.write`` run this
     tx.execute(_LOCK_CLAIMS, {"uuids": sorted(uuids)}).all()
-    members = groups.members(tx, uuids)
-    group_slots.lock(tx, {member.group_uuid for member in members.values()})
+    members = groups.members_by_uuid(tx, uuids)
+    group_slots.lock_groups(tx, {member.group_uuid for member in members.values()})
     places: defaultdict[tuple[str, str], list[str]] = defaultdict(list)
-    for slot in groups.slots(tx, uuids):
+    for slot in groups.list_slots(tx, uuids):
         if not slot.held:
             places[slot.instance_uuid, slot.group_uuid].append(slot.host)
         tx.execute(_DROP_STRAY, {"of_group": slot.group_uuid, "uuid": slot.instance_uuid})
     wrong = {uuid: member for uuid, member in members.items() if places[uuid, member.group_uuid] != [member.host]}
     domains = _fault_domains(tx, sorted(wrong))
     for uuid, member in sorted(wrong.items()):
-        group_slots.move(tx, member.group_uuid, uuid, member.host, domains.get(uuid))
-    claims.free_slots(tx, sorted(groups.built(tx, uuids)))
+        group_slots.move_slot(tx, member.group_uuid, uuid, member.host, domains.get(uuid))
+    claims.free_slots(tx, sorted(groups.list_built(tx, uuids)))
 
 
-_BATCHES = sa.select(_M.instance_uuid, _M.batch_id).where(_M.instance_uuid.in_(dialect.uuids()))
+_BATCHES = sa.select(_M.instance_uuid, _M.batch_id).where(_M.instance_uuid.in_(dialect.uuids_parameter()))
 
 
 def _fault_domains(tx: ApiTransaction, uuids: Sequence[str]) -> dict[str, str | None]:
     """The fault domains that the requests of these members ask for, as far as their specs are there."""
-    batches = {row.instance_uuid: row.batch_id for row in chunked(tx, _BATCHES, uuids)}
-    specs = mappings.specs(tx, set(batches.values()))
+    batches = {row.instance_uuid: row.batch_id for row in execute_in_pages(tx, _BATCHES, uuids)}
+    specs = mappings.specs_by_batch(tx, set(batches.values()))
     return {uuid: specs[batch].fault_domain for uuid, batch in batches.items() if batch in specs}

@@ -42,14 +42,14 @@ REPAIR_ROUNDS = 3
 
 
 EVERYTHING: Mapping[str, int] = MappingProxyType({})
-"""No epochs: for a planner that need not notice operators' changes. ``claim`` then checks none."""
+"""No epochs: for a planner that need not notice operators' changes. ``claim_hosts`` then checks none."""
 
 
 CHANGED = "cells, host mappings or aggregates have changed since they were read"
 
 
 class Raced(Exception):
-    """Another scheduler has just claimed for one of these instances. Retry: ``claim`` then finds its claim."""
+    """Another scheduler has just claimed for one of these instances. Retry: ``claim_hosts`` then finds its claim."""
 
 
 class Outdated(Exception):
@@ -79,34 +79,36 @@ class Ask(Object, frozen=True, kw_only=True):
 
     def usage_on(self, numa_nodes: Sequence[int]) -> UsageChange:
         """The usage of an instance that is tied to these NUMA nodes of its host."""
-        return UsageChange(self.vcpus, self.memory_mb, self.disk_gb, 1, resources.pairs(self.amounts_on(numa_nodes)))
+        return UsageChange(self.vcpus, self.memory_mb, self.disk_gb, 1, resources.nonzero_pairs(self.amounts_on(numa_nodes)))
 
     def amounts_on(self, numa_nodes: Sequence[int]) -> dict[str, int]:
         """The amounts by class of an instance that is tied to these NUMA nodes of its host."""
-        return self.resources | numa.taken(numa_nodes, self.vcpus, self.memory_mb) if numa_nodes else self.resources
+        return self.resources | numa.taken_by_class(numa_nodes, self.vcpus, self.memory_mb) if numa_nodes else self.resources
 
 
 class Planner(Protocol):
-    """Chooses hosts for the asks of one transaction. A second call of ``begin`` means that the transaction is run again."""
+    """Chooses hosts for the asks of one transaction. A second call of ``plan_jobs`` means that the transaction is run again."""
 
     @property
-    def overtaken(self) -> bool:
+    def is_overtaken(self) -> bool:
         """Whether a row that was locked has changed since the plan was made."""
 
     @property
     def log_position(self) -> tuple[Mapping[int, int], int]:
         """The arguments of ``inventories.changed_since``."""
 
-    def begin(self, changes: Sequence[Inventory], standings: Sequence[Standing], groups: Sequence[GroupSlots]) -> Collection[int]:
+    def plan_jobs(
+        self, changes: Sequence[Inventory], standings: Sequence[Standing], groups: Sequence[GroupSlots]
+    ) -> Collection[int]:
         """Plan, and return the ids of the inventories chosen. ``standings`` are in the order of the asks.
 
         ``groups``: the slots of all groups of the asks.
         """
 
-    def confirm(self, locked: Sequence[Inventory]) -> Collection[int]:
+    def confirm_locked(self, locked: Sequence[Inventory]) -> Collection[int]:
         """Check the plan on rows that were just locked. Return the ids of inventories wanted instead; empty: the plan stands."""
 
-    def finish(self) -> tuple[Sequence[Sequence[Placement]], Sequence[Decision]]:
+    def finish_plan(self) -> tuple[Sequence[Sequence[Placement]], Sequence[Decision]]:
         """The placements to write, per ask, and the decisions.
 
         An ask gets placements for all its needed instances or for none. With ``min_count`` it may also get them for some.
@@ -120,7 +122,7 @@ class Claimed(Object, frozen=True, kw_only=True):
     inventories: tuple[Inventory, ...]
 
 
-def claim(
+def claim_hosts(
     tx: ApiTransaction, stamp: Stamp, asks: Sequence[Ask], planner: Planner, known: Mapping[str, int] = EVERYTHING
 ) -> Claimed:
     """Claim hosts for the instances that the planner places, and write the claims with the decisions.
@@ -129,39 +131,39 @@ def claim(
     ``known``: the epochs of what the planner plans on, by name.
     Raises Raced, and Outdated if one of these epochs has risen: so no claim goes to a cell once its disabling is committed.
     """
-    standings, old = _stand(tx, asks)
+    standings, old = _sort_instances(tx, asks)
     log = inventories.changed_since(tx, *planner.log_position)
     if _is_outdated(log.epochs, known):
         raise Outdated(CHANGED)
     groups = group_slots.lock_and_read(tx, _new_members(asks, standings))
-    wanted = planner.begin(log.rows, standings, groups)
-    locked = _confirmed(tx, planner, wanted, {claim.inventory_id for claim in old.values()})
+    inventory_ids = planner.plan_jobs(log.rows, standings, groups)
+    locked = _lock_confirmed(tx, planner, inventory_ids, {claim.inventory_id for claim in old.values()})
     # Nothing locks the epochs. The transaction that disables a cell, or changes the zone of hosts, also changes the hosts' rows. So
     # a claim that read the epochs earlier either locks these rows first, or finds them changed and reads the epochs again.
-    if known and planner.overtaken and _is_outdated(epochs.read(tx), known):
+    if known and planner.is_overtaken and _is_outdated(epochs.read(tx), known):
         raise Outdated(CHANGED)
-    placements, made = planner.finish()
+    placements, decided = planner.finish_plan()
     placed = [(ask, placement) for ask, batch in zip(asks, placements, strict=True) for placement in batch]
     written = _write(tx, stamp, placed, old, locked)
-    decisions.store_all(tx, made)
+    decisions.store_all(tx, decided)
     return Claimed(standings=tuple(standings), inventories=tuple(written))
 
 
-def rehearse(tx: ApiTransaction, asks: Sequence[Ask], planner: Planner, known: Mapping[str, int] = EVERYTHING) -> None:
-    """Have the planner plan as ``claim`` does, in a transaction that locks and writes nothing. The planner keeps the plan.
+def rehearse_claim(tx: ApiTransaction, asks: Sequence[Ask], planner: Planner, known: Mapping[str, int] = EVERYTHING) -> None:
+    """Have the planner plan as ``claim_hosts`` does, in a transaction that locks and writes nothing. The planner keeps the plan.
 
-    The instances need no build requests: all of them count as needed. Raises Outdated as ``claim`` does.
+    The instances need no build requests: all of them count as needed. Raises Outdated as ``claim_hosts`` does.
     """
     log = inventories.changed_since(tx, *planner.log_position)
     if _is_outdated(log.epochs, known):
         raise Outdated(CHANGED)
     standings = [Standing(needed=tuple(ask.fences)) for ask in asks]
-    wanted = planner.begin(log.rows, standings, group_slots.read_to_place(tx, _new_members(asks, standings)))
+    inventory_ids = planner.plan_jobs(log.rows, standings, group_slots.read_to_place(tx, _new_members(asks, standings)))
     for _ in range(1 + REPAIR_ROUNDS):
-        if not wanted:
+        if not inventory_ids:
             break
-        wanted = planner.confirm(inventories.read(tx, wanted))
-    planner.finish()
+        inventory_ids = planner.confirm_locked(inventories.read(tx, inventory_ids))
+    planner.finish_plan()
 
 
 def _new_members(asks: Sequence[Ask], standings: Sequence[Standing]) -> list[group_slots.NewMembers]:
@@ -190,7 +192,7 @@ _STANDING = by_index(
         allocations.c.selection,
     )
     .select_from(build_requests.outerjoin(allocations, allocations.c.instance_uuid == build_requests.c.instance_uuid))
-    .where(build_requests.c.instance_uuid.in_(dialect.uuids()))
+    .where(build_requests.c.instance_uuid.in_(dialect.uuids_parameter()))
     .order_by(build_requests.c.instance_uuid)
     .with_for_update(of=build_requests),
     build_requests,
@@ -210,7 +212,7 @@ class _Old(Object, frozen=True, kw_only=True):
     usage: UsageChange
 
 
-def _stand(tx: ApiTransaction, asks: Sequence[Ask]) -> tuple[list[Standing], dict[str, _Old]]:
+def _sort_instances(tx: ApiTransaction, asks: Sequence[Ask]) -> tuple[list[Standing], dict[str, _Old]]:
     """Lock the requests and sort their instances into kept, needed and gone. Adopted claims are updated here."""
     rows: dict[str, Any] = {}
     uuids = sorted(uuid for ask in asks for uuid in ask.fences)
@@ -221,7 +223,7 @@ def _stand(tx: ApiTransaction, asks: Sequence[Ask]) -> tuple[list[Standing], dic
     old: dict[str, _Old] = {}
     adopted: list[dict[str, Any]] = []
     for ask in asks:
-        kept: dict[str, tuple[Selection, ...]] = {}
+        kept_selections: dict[str, tuple[Selection, ...]] = {}
         needed: list[str] = []
         gone: list[str] = []
         for uuid, fence in ask.fences.items():
@@ -234,12 +236,19 @@ def _stand(tx: ApiTransaction, asks: Sequence[Ask]) -> tuple[list[Standing], dic
                 needed.append(uuid)
                 old[uuid] = _Old(inventory_id=claimed[0], fence=claim_fence, usage=inventories.usage_of(*claimed[1:5]))
             else:
-                kept[uuid] = tuple(msgspec.structs.replace(s, fence=fence) for s in stored.load(claimed[-1], tuple[Selection, ...]))
+                kept_selections[uuid] = tuple(
+                    msgspec.structs.replace(s, fence=fence) for s in stored.load_text(claimed[-1], tuple[Selection, ...])
+                )
                 if claim_fence != fence:
                     adopted.append(
-                        {"uuid": uuid, "read_fence": claim_fence, "new_fence": fence, "new_selection": stored.dump(kept[uuid])}
+                        {
+                            "uuid": uuid,
+                            "read_fence": claim_fence,
+                            "new_fence": fence,
+                            "new_selection": stored.dump_value(kept_selections[uuid]),
+                        }
                     )
-        standings.append(Standing(kept=kept, needed=tuple(needed), gone=tuple(gone)))
+        standings.append(Standing(kept=kept_selections, needed=tuple(needed), gone=tuple(gone)))
     if adopted and tx.execute(_ADOPT, adopted).rowcount != len(adopted):
         raise Raced("another scheduler claimed for an instance of this transaction")
     return standings, old
@@ -248,25 +257,27 @@ def _stand(tx: ApiTransaction, asks: Sequence[Ask]) -> tuple[list[Standing], dic
 def _is_excluded(selection: str, ask: Ask) -> bool:
     if not (ask.excluded_cells or ask.excluded_hosts):
         return False
-    claimed = stored.load(selection, tuple[Selection, ...])[0]
+    claimed = stored.load_text(selection, tuple[Selection, ...])[0]
     return claimed.cell_uuid in ask.excluded_cells or claimed.host.lower() in {host.lower() for host in ask.excluded_hosts}
 
 
 _NOTHING = (None,) * 10
 
 
-def _confirmed(tx: ApiTransaction, planner: Planner, wanted: Collection[int], leaving: Collection[int]) -> dict[int, Inventory]:
+def _lock_confirmed(
+    tx: ApiTransaction, planner: Planner, inventory_ids: Collection[int], leaving: Collection[int]
+) -> dict[int, Inventory]:
     """Lock the chosen inventories. If some have filled up, let the planner repair its plan on others."""
-    if not wanted:
+    if not inventory_ids:
         return {}
-    locked = {row.id: row for row in inventories.lock(tx, {*wanted, *leaving})}
-    more = planner.confirm(list(locked.values()))
+    locked = {row.id: row for row in inventories.lock_rows(tx, {*inventory_ids, *leaving})}
+    more = planner.confirm_locked(list(locked.values()))
     for _ in range(REPAIR_ROUNDS):
         if not more:
             break
-        fresh = inventories.lock(tx, [key for key in more if key not in locked], only_free=True)
+        fresh = inventories.lock_rows(tx, [key for key in more if key not in locked], only_free=True)
         locked |= {row.id: row for row in fresh}
-        more = planner.confirm(fresh)
+        more = planner.confirm_locked(fresh)
     return locked
 
 
@@ -291,26 +302,26 @@ def _write(
     slots: list[Slot] = []
     changes: defaultdict[int, UsageChange] = defaultdict(lambda: UsageChange(0, 0, 0, 0))
     for ask, placement in placed:
-        rows.append(_allocation(ask, placement, stamp))
+        rows.append(_allocation_row(ask, placement, stamp))
         usage = ask.usage_on(placement.selections[0].numa_nodes)
-        changes[placement.inventory_id] = changes[placement.inventory_id].plus(usage)
-        slots += _slots(ask, placement, locked[placement.inventory_id].host)
+        changes[placement.inventory_id] = changes[placement.inventory_id].add_change(usage)
+        slots += _slots_of_placement(ask, placement, locked[placement.inventory_id].host)
     replaced = [row["instance_uuid"] for row in rows if row["instance_uuid"] in old]
     for uuid in replaced:
-        changes[old[uuid].inventory_id] = changes[old[uuid].inventory_id].plus(old[uuid].usage.negated())
+        changes[old[uuid].inventory_id] = changes[old[uuid].inventory_id].add_change(old[uuid].usage.negate_change())
     if replaced:
-        _remove(tx, {uuid: old[uuid].fence for uuid in replaced})
+        _remove_old_claims(tx, {uuid: old[uuid].fence for uuid in replaced})
     if rows:
         try:
             tx.execute(_INSERT, rows)
         except DuplicateEntry as error:
             raise Raced("another scheduler claimed for an instance of this transaction") from error
-    group_slots.add(tx, slots)
+    group_slots.add_slots(tx, slots)
     inventories.add_usage(tx, stamp, changes)
-    return [inventories.after(locked[key], change, stamp) for key, change in changes.items()]
+    return [inventories.row_after_change(locked[key], change, stamp) for key, change in changes.items()]
 
 
-def _allocation(ask: Ask, placement: Placement, stamp: Stamp) -> dict[str, Any]:
+def _allocation_row(ask: Ask, placement: Placement, stamp: Stamp) -> dict[str, Any]:
     return {
         "instance_uuid": placement.instance_uuid,
         "inventory_id": placement.inventory_id,
@@ -318,15 +329,15 @@ def _allocation(ask: Ask, placement: Placement, stamp: Stamp) -> dict[str, Any]:
         "vcpus": ask.vcpus,
         "memory_mb": ask.memory_mb,
         "disk_gb": ask.disk_gb,
-        "resources": resources.dump(ask.amounts_on(placement.selections[0].numa_nodes)),
+        "resources": resources.dump_amounts(ask.amounts_on(placement.selections[0].numa_nodes)),
         "group_uuid": ask.group.uuid if ask.group else None,
-        "selection": stored.dump(placement.selections),
+        "selection": stored.dump_value(placement.selections),
         "writer": stamp.writer,
         "wseq": stamp.sequence,
     }
 
 
-def _slots(ask: Ask, placement: Placement, host: str) -> Iterable[Slot]:
+def _slots_of_placement(ask: Ask, placement: Placement, host: str) -> Iterable[Slot]:
     """The group member's own slot, and the slots held for its retries."""
     if ask.group is None:
         return
@@ -340,9 +351,9 @@ def _slots(ask: Ask, placement: Placement, host: str) -> Iterable[Slot]:
         )
 
 
-def _remove(tx: ApiTransaction, fences: Mapping[str, int]) -> None:
+def _remove_old_claims(tx: ApiTransaction, fences: Mapping[str, int]) -> None:
     """Delete old claims. Raises Raced if one changed: PostgreSQL may have read it before it waited for its request's lock."""
     rows = [{"uuid": uuid, "read_fence": fences[uuid]} for uuid in sorted(fences)]
     if tx.execute(_DELETE, rows).rowcount != len(rows):
         raise Raced("another scheduler claimed for an instance of this transaction")
-    group_slots.free(tx, sorted(fences), held_only=False)
+    group_slots.free_slots(tx, sorted(fences), held_only=False)

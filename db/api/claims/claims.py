@@ -15,12 +15,12 @@ import sqlalchemy as sa
 from oslo_db.exception import RetryRequest
 
 from db.api.claims import group_slots, inventories, resources
-from db.api.claims.claiming import Ask, Claimed, Outdated, Planner, Raced, claim, rehearse
+from db.api.claims.claiming import Ask, Claimed, Outdated, Planner, Raced, claim_hosts, rehearse_claim
 from db.api.claims.inventories import (
     UsageChange,
     changed_since,
     forget_lost_events,
-    positions,
+    last_positions,
     read_after,
     read_all,
     set_inventory,
@@ -48,17 +48,17 @@ __all__ = [
     "Raced",
     "Stamp",
     "changed_since",
-    "claim",
+    "claim_hosts",
     "forget_lost_events",
     "free_slots",
+    "last_positions",
+    "list_orphans",
     "lock_places",
-    "move",
-    "orphans",
-    "positions",
+    "move_claims",
     "read_after",
     "read_all",
-    "rehearse",
-    "release",
+    "rehearse_claim",
+    "release_claims",
     "set_inventory",
     "tell_service",
 ]
@@ -92,7 +92,7 @@ _RELEASE = KeyedDelete(
 )
 
 
-def release(tx: ApiTransaction, stamp: Stamp, uuids: Sequence[str]) -> int:
+def release_claims(tx: ApiTransaction, stamp: Stamp, uuids: Sequence[str]) -> int:
     """Release the claims and group slots of these instances; return how many had a claim. Idempotent."""
     changes: defaultdict[int, UsageChange] = defaultdict(lambda: UsageChange(0, 0, 0, 0))
     grouped: list[str] = []
@@ -100,32 +100,32 @@ def release(tx: ApiTransaction, stamp: Stamp, uuids: Sequence[str]) -> int:
     for row in _RELEASE(tx, sorted(set(uuids))):
         whole_row(row, allocations)  # before anything is changed: usage that is subtracted twice or never is worse than a refusal
         released += 1
-        changes[row.inventory_id] = changes[row.inventory_id].plus(_usage(row).negated())
+        changes[row.inventory_id] = changes[row.inventory_id].add_change(_usage_of_claim(row).negate_change())
         if row.group_uuid is not None:
             grouped.append(row.instance_uuid)
-    _change(tx, stamp, changes)
+    _change_usage(tx, stamp, changes)
     if grouped:  # after the inventories: the lock order of claims
-        group_slots.free(tx, grouped, held_only=False)
+        group_slots.free_slots(tx, grouped, held_only=False)
     return released
 
 
 def free_slots(tx: ApiTransaction, uuids: Sequence[str]) -> None:
     """Free the slots held for retries of these instances, because their builds are over."""
-    group_slots.free(tx, uuids, held_only=True)
+    group_slots.free_slots(tx, uuids, held_only=True)
 
 
-def _usage(row: sa.Row[Any]) -> UsageChange:
+def _usage_of_claim(row: sa.Row[Any]) -> UsageChange:
     """The usage that a claim adds to its inventory."""
     return inventories.usage_of(row.vcpus, row.memory_mb, row.disk_gb, row.resources)
 
 
-def _change(tx: ApiTransaction, stamp: Stamp, changes: Mapping[int, UsageChange], needed: Set[int] = frozenset()) -> None:
+def _change_usage(tx: ApiTransaction, stamp: Stamp, changes: Mapping[int, UsageChange], needed: Set[int] = frozenset()) -> None:
     """Change the usage of inventories, skipping those that are gone.
 
     ``needed``: ids that must exist; raises RetryRequest if one does not.
     """
     if len(changes) > 1:  # an UPDATE of several rows locks them in no defined order, so lock them first
-        there = {row.id for row in inventories.lock(tx, changes)}
+        there = {row.id for row in inventories.lock_rows(tx, changes)}
         if needed - there:
             raise RetryRequest(LookupError("an inventory that an instance was to move to has just been deleted"))
         changes = {inventory: usage for inventory, usage in changes.items() if inventory in there}
@@ -136,7 +136,7 @@ def _change(tx: ApiTransaction, stamp: Stamp, changes: Mapping[int, UsageChange]
 
 _CLAIMS = by_index(
     sa.select(allocations)
-    .where(allocations.c.instance_uuid.in_(dialect.uuids()))
+    .where(allocations.c.instance_uuid.in_(dialect.uuids_parameter()))
     .order_by(allocations.c.instance_uuid)
     .with_for_update(),
     allocations,
@@ -147,25 +147,27 @@ _MOVE = (
     .values(inventory_id=sa.bindparam("to"), resources=sa.bindparam("custom"))
 )
 _FIND = sa.select(inventory_table.c.id, inventory_table.c.host, inventory_table.c.node, inventory_table.c.cell_uuid).where(
-    inventory_table.c.host.in_(dialect.uuids("hosts"))
+    inventory_table.c.host.in_(dialect.uuids_parameter("hosts"))
 )
-_CELLS = sa.select(inventory_table.c.id, inventory_table.c.cell_uuid).where(inventory_table.c.id.in_(dialect.uuids("ids")))
+_CELLS = sa.select(inventory_table.c.id, inventory_table.c.cell_uuid).where(
+    inventory_table.c.id.in_(dialect.uuids_parameter("ids"))
+)
 
 
-def move(tx: ApiTransaction, stamp: Stamp, moves: Sequence[ClaimMove]) -> None:
+def move_claims(tx: ApiTransaction, stamp: Stamp, moves: Sequence[ClaimMove]) -> None:
     """Move claims to the hosts where the instances are now, even if these are full. An instance without a claim gets none.
 
     A host without an inventory gets one without capacity, so that usage is right and nothing else is claimed there. A move that a
     cell reports to a host of another cell is refused and logged.
     """
-    wanted = {move.instance_uuid: move for move in moves}
-    claimed = _read_claims(tx, sorted(wanted))
-    targets = _targets(tx, stamp, [(wanted[row.instance_uuid], row.inventory_id) for row in claimed])
+    move_by_instance = {move.instance_uuid: move for move in moves}
+    claimed = _read_claims(tx, sorted(move_by_instance))
+    targets = _target_inventories(tx, stamp, [(move_by_instance[row.instance_uuid], row.inventory_id) for row in claimed])
     changes: defaultdict[int, UsageChange] = defaultdict(lambda: UsageChange(0, 0, 0, 0))
     moved: list[dict[str, Any]] = []
     grouped: list[tuple[str, str]] = []
     for row in claimed:
-        move = wanted[row.instance_uuid]
+        move = move_by_instance[row.instance_uuid]
         to, home = targets[move.host, move.node]
         if to == row.inventory_id:
             continue
@@ -175,23 +177,25 @@ def move(tx: ApiTransaction, stamp: Stamp, moves: Sequence[ClaimMove]) -> None:
             )
             continue
         amounts = _amounts_at(row, move)
-        changes[row.inventory_id] = changes[row.inventory_id].plus(_usage(row).negated())
-        changes[to] = changes[to].plus(UsageChange(row.vcpus, row.memory_mb, row.disk_gb, 1, resources.pairs(amounts)))
-        moved.append({"uuid": row.instance_uuid, "to": to, "custom": resources.dump(amounts)})
+        changes[row.inventory_id] = changes[row.inventory_id].add_change(_usage_of_claim(row).negate_change())
+        changes[to] = changes[to].add_change(
+            UsageChange(row.vcpus, row.memory_mb, row.disk_gb, 1, resources.nonzero_pairs(amounts))
+        )
+        moved.append({"uuid": row.instance_uuid, "to": to, "custom": resources.dump_amounts(amounts)})
         if row.group_uuid is not None:
             grouped.append((row.group_uuid, row.instance_uuid))
     if moved:
         tx.execute(_MOVE, moved)
-    _change(tx, stamp, changes, {row["to"] for row in moved})
+    _change_usage(tx, stamp, changes, {row["to"] for row in moved})
     for group_uuid, uuid in grouped:
-        group_slots.move(tx, group_uuid, uuid, wanted[uuid].host)
+        group_slots.move_slot(tx, group_uuid, uuid, move_by_instance[uuid].host)
 
 
 def _amounts_at(row: sa.Row[Any], move: ClaimMove) -> dict[str, int]:
     """The amounts by class of a claim on its new host: on the NUMA nodes there that the scheduler chose, if it is an alternate."""
     chosen = stored.load_or_none(row.selection, tuple[Selection, ...]) or ()
-    nodes = next((each.numa_nodes for each in chosen if (each.host, each.node) == (move.host, move.node)), ())
-    return numa.without(resources.load(row.resources)) | numa.taken(nodes, row.vcpus, row.memory_mb)
+    nodes = next((selection.numa_nodes for selection in chosen if (selection.host, selection.node) == (move.host, move.node)), ())
+    return numa.without_nodes(resources.load_amounts(row.resources)) | numa.taken_by_class(nodes, row.vcpus, row.memory_mb)
 
 
 def lock_places(tx: ApiTransaction, uuids: Sequence[str], hosts: Sequence[str]) -> None:
@@ -200,7 +204,7 @@ def lock_places(tx: ApiTransaction, uuids: Sequence[str], hosts: Sequence[str]) 
     For a transaction that changes some of them now and others later, which would break the lock order.
     """
     ids = {row.inventory_id for row in _read_claims(tx, sorted(set(uuids)))}
-    inventories.lock(tx, ids | {key for key, _ in _find(tx, sorted(set(hosts))).values()})
+    inventories.lock_rows(tx, ids | {key for key, _ in _find_inventories(tx, sorted(set(hosts))).values()})
 
 
 def _read_claims(tx: ApiTransaction, uuids: Sequence[str]) -> list[sa.Row[Any]]:
@@ -210,10 +214,12 @@ def _read_claims(tx: ApiTransaction, uuids: Sequence[str]) -> list[sa.Row[Any]]:
     return rows
 
 
-def _targets(tx: ApiTransaction, stamp: Stamp, moves: Sequence[tuple[ClaimMove, int]]) -> dict[tuple[str, str], tuple[int, str]]:
+def _target_inventories(
+    tx: ApiTransaction, stamp: Stamp, moves: Sequence[tuple[ClaimMove, int]]
+) -> dict[tuple[str, str], tuple[int, str]]:
     """Ids and cells of the inventories moved to, by (host, node). Missing ones are created."""
     places = {(move.host, move.node): inventory_id for move, inventory_id in moves}
-    targets = _find(tx, sorted({host for host, _ in places}))
+    targets = _find_inventories(tx, sorted({host for host, _ in places}))
     missing = sorted(place for place in places if place not in targets)
     if not missing:
         return targets
@@ -225,17 +231,17 @@ def _targets(tx: ApiTransaction, stamp: Stamp, moves: Sequence[tuple[ClaimMove, 
             host,
             node,
         )
-    inventories.insert(tx, [{"host": h, "node": n, "cell_uuid": cells.get(places[h, n], ""), **empty} for h, n in missing])
-    return _find(tx, sorted({host for host, _ in places}))
+    inventories.insert_rows(tx, [{"host": h, "node": n, "cell_uuid": cells.get(places[h, n], ""), **empty} for h, n in missing])
+    return _find_inventories(tx, sorted({host for host, _ in places}))
 
 
-def _find(tx: ApiTransaction, hosts: Sequence[str]) -> dict[tuple[str, str], tuple[int, str]]:
+def _find_inventories(tx: ApiTransaction, hosts: Sequence[str]) -> dict[tuple[str, str], tuple[int, str]]:
     """Id and cell of each inventory of these hosts, by (host, node)."""
-    found: dict[tuple[str, str], tuple[int, str]] = {}
+    inventory_by_node: dict[tuple[str, str], tuple[int, str]] = {}
     for start in range(0, len(hosts), dialect.IN_LIST_SIZE):
         rows = tx.execute(_FIND, {"hosts": hosts[start : start + dialect.IN_LIST_SIZE]})
-        found |= {(row.host, row.node): (row.id, row.cell_uuid) for row in rows}
-    return found
+        inventory_by_node |= {(row.host, row.node): (row.id, row.cell_uuid) for row in rows}
+    return inventory_by_node
 
 
 # -- the audit -----------------------------------------------------------------------------------------------------------------
@@ -255,10 +261,10 @@ _ORPHANS = (
     )
     .order_by(allocations.c.instance_uuid)
 )
-_ORPHANS_AMONG = _ORPHANS.where(allocations.c.instance_uuid.in_(dialect.uuids()))
+_ORPHANS_AMONG = _ORPHANS.where(allocations.c.instance_uuid.in_(dialect.uuids_parameter()))
 
 
-def orphans(tx: ApiTransaction, among: Sequence[str] | None = None) -> list[str]:
+def list_orphans(tx: ApiTransaction, among: Sequence[str] | None = None) -> list[str]:
     """Instances with an orphaned claim: no build request, and no server that still needs it. That is final, so release it any time.
 
     ``among``: check only these, at most ``dialect.IN_LIST_SIZE``.
@@ -271,18 +277,18 @@ def orphans(tx: ApiTransaction, among: Sequence[str] | None = None) -> list[str]
 _TAKEN = (
     sa.select(allocations.c.instance_uuid, allocations.c.inventory_id, inventory_table.c.host)
     .join_from(allocations, inventory_table, inventory_table.c.id == allocations.c.inventory_id)
-    .where(allocations.c.instance_uuid.in_(dialect.uuids()))
+    .where(allocations.c.instance_uuid.in_(dialect.uuids_parameter()))
     .order_by(allocations.c.instance_uuid)
 )
 
 
-def taken(tx: ApiTransaction, uuids: Sequence[str]) -> list[tuple[str, int, str]]:
+def list_claimed(tx: ApiTransaction, uuids: Sequence[str]) -> list[tuple[str, int, str]]:
     """Of the instances that have a claim: uuid, inventory and host."""
-    found: list[tuple[str, int, str]] = []
+    claimed: list[tuple[str, int, str]] = []
     for start in range(0, len(uuids), dialect.IN_LIST_SIZE):
         rows = tx.execute(_TAKEN, {"uuids": sorted(uuids)[start : start + dialect.IN_LIST_SIZE]})
-        found += [(row.instance_uuid, row.inventory_id, row.host) for row in rows]
-    return found
+        claimed += [(row.instance_uuid, row.inventory_id, row.host) for row in rows]
+    return claimed
 
 
 # the home row of a server names the body that has the claim
@@ -295,7 +301,7 @@ _PLACES = (
     )
     .join(inventory_table, inventory_table.c.id == allocations.c.inventory_id)
     .where(
-        instance_mappings.c.instance_uuid.in_(dialect.uuids()),
+        instance_mappings.c.instance_uuid.in_(dialect.uuids_parameter()),
         instance_mappings.c.server_uuid.is_(None),
         instance_mappings.c.project_id == sa.bindparam("project"),
     )

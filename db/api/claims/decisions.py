@@ -42,28 +42,28 @@ _OLD = (
 _DELETE = KeyedDelete(decisions.c.id, returning=[decisions.c.id])
 
 
-def store_all(tx: ApiTransaction, made: Sequence[Decision]) -> None:
+def store_all(tx: ApiTransaction, new_decisions: Sequence[Decision]) -> None:
     """Store these decisions and delete old ones. A refused batch keeps DECISIONS_PER_BATCH; a waiting batch's last one is replaced.
 
     One statement if all were placed, one or two more for batches that wait, two for each refused batch.
     """
-    if not made:
+    if not new_decisions:
         return
-    rows = [{"id": d.id, "batch_id": d.batch_id, "at": d.at, "decision": stored.dump(d)} for d in made]
-    _delete(tx, [d.id for d in made if d.waits])
+    rows = [{"id": d.id, "batch_id": d.batch_id, "at": d.at, "decision": stored.dump_value(d)} for d in new_decisions]
+    _delete(tx, [d.id for d in new_decisions if d.waits])
     tx.execute(_INSERT, rows)
-    final = [d for d in made if not d.waits]
-    if final and outbox.kept(tx):
-        outbox.put(tx, "api", notification.of_decisions(final))
-    for batch in sorted({d.batch_id for d in final if d.refused}):
+    final = [d for d in new_decisions if not d.waits]
+    if final and outbox.is_kept(tx):
+        outbox.put_notices(tx, "api", notification.of_decisions(final))
+    for batch in sorted({d.batch_id for d in final if d.is_refused}):
         _delete(tx, tx.execute(_SURPLUS, {"batch": batch}).scalars().all())
 
 
 def of_batch(tx: ApiTransaction, batch_id: str) -> list[Decision]:
     """The newest DECISIONS_PER_BATCH decisions about the batch or some of its instances, oldest first, without unreadable ones."""
     texts = tx.execute(_OF_BATCH, {"batch": batch_id}).scalars().all()
-    found = [stored.load_or_none(text, Decision) for text in reversed(texts)]
-    return [decision for decision in found if decision is not None]
+    decoded = [stored.load_or_none(text, Decision) for text in reversed(texts)]
+    return [decision for decision in decoded if decision is not None]
 
 
 def get(tx: ApiTransaction, decision_id: str) -> Decision:
@@ -71,13 +71,13 @@ def get(tx: ApiTransaction, decision_id: str) -> Decision:
     text = tx.execute(_BY_ID, {"key": decision_id}).scalar()
     if text is None:
         raise errors.NotFound(f"Decision '{decision_id[:80]}' not found: 'explain' shows the ids. Old decisions are deleted.")
-    found = stored.load_or_none(text, Decision)
-    if found is None:
+    decision = stored.load_or_none(text, Decision)
+    if decision is None:
         raise errors.Invalid(f"Decision '{decision_id}' cannot be read: a newer release stored it, or its row is damaged.")
-    return found
+    return decision
 
 
-def trim(tx: ApiTransaction, before: float, after: str = "", most: int = dialect.IN_LIST_SIZE) -> tuple[int, str | None]:
+def trim_decisions(tx: ApiTransaction, before: float, after: str = "", most: int = dialect.IN_LIST_SIZE) -> tuple[int, str | None]:
     """Delete at most ``most`` decisions made before ``before`` (seconds since the epoch), of batches from ``after`` on.
 
     Returns how many, and the batch id to continue from; None at the end.

@@ -29,7 +29,7 @@ _ON = (
         _M.rebuilt_from,
     )
     .join(instance_mappings, _M.instance_uuid == allocations.c.instance_uuid)
-    .where(allocations.c.inventory_id.in_(dialect.uuids("ids")), _M.deleted == sa.false())
+    .where(allocations.c.inventory_id.in_(dialect.uuids_parameter("ids")), _M.deleted == sa.false())
     .order_by(allocations.c.instance_uuid)
     .limit(sa.bindparam("most"))
 )
@@ -56,11 +56,11 @@ class DisplacedServers(Object, frozen=True, kw_only=True):
 
 def read(tx: ApiTransaction, inventory_ids: Collection[int], limit: int) -> DisplacedServers:
     """Everything that claims room on these inventories and is not deleted. Raises TooCostly for more than ``limit`` servers."""
-    found: list[ClaimedBody] = []
+    bodies: list[ClaimedBody] = []
     ids = sorted(inventory_ids)
     for start in range(0, len(ids), dialect.IN_LIST_SIZE):
-        page = {"ids": ids[start : start + dialect.IN_LIST_SIZE], "most": limit + 1 - len(found)}
-        found += [
+        page = {"ids": ids[start : start + dialect.IN_LIST_SIZE], "most": limit + 1 - len(bodies)}
+        bodies += [
             ClaimedBody(
                 uuid=row.instance_uuid,
                 server_uuid=row.server_uuid,
@@ -71,12 +71,12 @@ def read(tx: ApiTransaction, inventory_ids: Collection[int], limit: int) -> Disp
             )
             for row in tx.execute(_ON, page)
         ]
-        if len(found) > limit:
+        if len(bodies) > limit:
             raise errors.TooCostly(f"More than {limit} servers would have to go elsewhere: ask what happens after losing less.")
-    specs = mappings.specs(tx, {body.batch_id for body in found})
+    specs = mappings.specs_by_batch(tx, {body.batch_id for body in bodies})
     groups = {spec.group.uuid: spec.group for spec in specs.values() if spec.group is not None}
     return DisplacedServers(
-        bodies=tuple(body for body in found if body.batch_id in specs),
+        bodies=tuple(body for body in bodies if body.batch_id in specs),
         specs=specs,
         slots=tuple(group_slots.read(tx, list(groups.values()))),
     )

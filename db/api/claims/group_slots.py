@@ -19,7 +19,7 @@ from objects.inventory import GroupSlots, Slot
 
 _LOCK = by_index(
     sa.select(server_groups.c.uuid)
-    .where(server_groups.c.uuid.in_(dialect.uuids()))
+    .where(server_groups.c.uuid.in_(dialect.uuids_parameter()))
     .order_by(server_groups.c.uuid)
     .with_for_update(),
     server_groups,
@@ -28,7 +28,7 @@ _SHOWN = sa.and_(instance_mappings.c.hidden == sa.false(), instance_mappings.c.d
 _READ = (
     sa.select(group_slots, instance_mappings.c.instance_uuid.label("shown"))
     .outerjoin(instance_mappings, sa.and_(instance_mappings.c.instance_uuid == group_slots.c.instance_uuid, _SHOWN))
-    .where(group_slots.c.group_uuid.in_(dialect.uuids()))
+    .where(group_slots.c.group_uuid.in_(dialect.uuids_parameter()))
 )
 # One row for all hosts of a group and its fault domain, as a group may have thousands, and rows for instances that are placed:
 #
@@ -38,7 +38,7 @@ _READ = (
 #
 # A server may cut off a long text, and a name may contain anything: ``number`` and ``length`` tell.
 _SEPARATOR = "\n"
-_OWNER = sa.case((group_slots.c.instance_uuid.in_(dialect.uuids("placed")), group_slots.c.instance_uuid)).label("owner")
+_OWNER = sa.case((group_slots.c.instance_uuid.in_(dialect.uuids_parameter("placed")), group_slots.c.instance_uuid)).label("owner")
 _BY_GROUP = (
     sa.select(
         group_slots.c.group_uuid,
@@ -49,7 +49,7 @@ _BY_GROUP = (
         sa.func.sum(sa.func.char_length(group_slots.c.host)).label("length"),
         sa.func.aggregate_strings(group_slots.c.host, _SEPARATOR).label("hosts"),
     )
-    .where(group_slots.c.group_uuid.in_(dialect.uuids()))
+    .where(group_slots.c.group_uuid.in_(dialect.uuids_parameter()))
     .group_by(group_slots.c.group_uuid, sa.literal_column("owner"), group_slots.c.held, group_slots.c.fault_domain)
 )
 _COLUMNS = group_slots.c.keys()
@@ -76,22 +76,24 @@ def lock_and_read(tx: ApiTransaction, placed: Sequence[NewMembers]) -> list[Grou
     So members of a soft group that are placed at once share a host only if they would one after the other. The slots of moves and
     of large batches are read one by one. Of other groups the slots of the instances that are placed are.
     """
-    lock(tx, {each.group.uuid for each in placed})
+    lock_groups(tx, {new_members.group.uuid for new_members in placed})
     return read_to_place(tx, placed)
 
 
 def read_to_place(tx: ApiTransaction, placed: Sequence[NewMembers]) -> list[GroupSlots]:
     """The same without locks."""
-    groups = {each.group.uuid: each.group for each in placed}
-    instances = sorted({uuid for each in placed for uuid in each.instances})
+    groups = {entry.group.uuid: entry.group for entry in placed}
+    instances = sorted({uuid for entry in placed for uuid in entry.instances})
     if len(instances) > dialect.IN_LIST_SIZE:
-        return _singly(tx, groups.values())
-    moving = {each.group.uuid for each in placed if each.moves}
-    found = _by_group(tx, [group for uuid, group in groups.items() if uuid not in moving], instances)
-    return found + _singly(tx, [group for uuid, group in groups.items() if uuid not in {each.group_uuid for each in found}])
+        return _read_singly(tx, groups.values())
+    moving = {entry.group.uuid for entry in placed if entry.moves}
+    group_slots_read = _by_group(tx, [group for uuid, group in groups.items() if uuid not in moving], instances)
+    return group_slots_read + _read_singly(
+        tx, [group for uuid, group in groups.items() if uuid not in {entry.group_uuid for entry in group_slots_read}]
+    )
 
 
-def _singly(tx: ApiTransaction, groups: Collection[ServerGroup]) -> list[GroupSlots]:
+def _read_singly(tx: ApiTransaction, groups: Collection[ServerGroup]) -> list[GroupSlots]:
     """These groups with all slots and their instances."""
     slots: dict[str, list[Slot]] = {group.uuid: [] for group in groups}
     for slot in read(tx, groups):
@@ -106,13 +108,14 @@ def _by_group(tx: ApiTransaction, groups: Collection[ServerGroup], placed: Seque
     """
     if not groups:
         return []
-    found = {group.uuid: _SlotTexts() for group in groups}
-    for row in tx.execute(_BY_GROUP, {"uuids": sorted(found), "placed": list(placed)}):
-        found[row.group_uuid].enter(row)
+    texts_by_group = {group.uuid: _SlotTexts() for group in groups}
+    for row in tx.execute(_BY_GROUP, {"uuids": sorted(texts_by_group), "placed": list(placed)}):
+        texts_by_group[row.group_uuid].add_row(row)
     return [
-        found[group.uuid].slots_of(group.uuid)
+        texts_by_group[group.uuid].slots_of(group.uuid)
         for group in groups
-        if found[group.uuid].is_known and not (group.policy is GroupPolicy.AFFINITY and found[group.uuid].are_several)
+        if texts_by_group[group.uuid].is_known
+        and not (group.policy is GroupPolicy.AFFINITY and texts_by_group[group.uuid].are_several)
     ]
 
 
@@ -126,7 +129,7 @@ class _SlotTexts:
     owned: list[tuple[str, str, bool, str | None]] = field(default_factory=list)
     is_known: bool = True
 
-    def enter(self, row: sa.Row[Any]) -> None:
+    def add_row(self, row: sa.Row[Any]) -> None:
         self.is_known &= row.hosts.count(_SEPARATOR) == row.number - 1 and len(row.hosts) == row.length + row.number - 1
         if row.owner is not None:
             self.owned += [(row.owner, host, bool(row.held), row.fault_domain) for host in row.hosts.split(_SEPARATOR)]
@@ -171,25 +174,25 @@ def read(tx: ApiTransaction, groups: Collection[ServerGroup]) -> list[Slot]:
     ]
 
 
-def lock(tx: ApiTransaction, uuids: Collection[str]) -> None:
+def lock_groups(tx: ApiTransaction, uuids: Collection[str]) -> None:
     """Lock these groups, in the order of their uuids, to the end of the transaction."""
     if uuids:
         tx.execute(_LOCK, {"uuids": sorted(uuids)}).all()
         compare_locks(tx, "group", uuids)  # who places a member changes only the slots
 
 
-def add(tx: ApiTransaction, slots: Sequence[Slot]) -> None:
+def add_slots(tx: ApiTransaction, slots: Sequence[Slot]) -> None:
     """Insert slots."""
     if slots:
         tx.execute(sa.insert(group_slots), [{name: getattr(slot, name) for name in _COLUMNS} for slot in slots])
 
 
-def free(tx: ApiTransaction, uuids: Sequence[str], *, held_only: bool) -> None:
+def free_slots(tx: ApiTransaction, uuids: Sequence[str], *, held_only: bool) -> None:
     """Delete the slots of these instances. ``held_only``: only those held for retries."""
     (_HELD if held_only else _OF_INSTANCES)(tx, sorted(uuids))
 
 
-def move(tx: ApiTransaction, group_uuid: str, instance_uuid: str, host: str, fault_domain: str | None = None) -> None:
+def move_slot(tx: ApiTransaction, group_uuid: str, instance_uuid: str, host: str, fault_domain: str | None = None) -> None:
     """Move the member's real slot to ``host``, replacing a slot held for it there. Its other held slots stay.
 
     The member stays in its fault domain. ``fault_domain``: that of a member without a slot.
@@ -198,4 +201,4 @@ def move(tx: ApiTransaction, group_uuid: str, instance_uuid: str, host: str, fau
     known = tx.execute(sa.select(group_slots.c.fault_domain).where(mine)).scalars().all()
     fault_domain = next((domain for domain in known if domain is not None), fault_domain)
     tx.execute(sa.delete(group_slots).where(mine, sa.or_(group_slots.c.held.is_(sa.false()), group_slots.c.host == host)))
-    add(tx, [Slot(group_uuid=group_uuid, instance_uuid=instance_uuid, host=host, fault_domain=fault_domain)])
+    add_slots(tx, [Slot(group_uuid=group_uuid, instance_uuid=instance_uuid, host=host, fault_domain=fault_domain)])

@@ -48,11 +48,11 @@ _COLUMNS = (
 )
 _NAMES = tuple(column.name for column in _COLUMNS)
 _ALL = sa.select(*_COLUMNS)
-_BY_ID = by_index(_ALL.where(inventories.c.id.in_(dialect.uuids("ids"))).order_by(inventories.c.id), inventories)
+_BY_ID = by_index(_ALL.where(inventories.c.id.in_(dialect.uuids_parameter("ids"))).order_by(inventories.c.id), inventories)
 _LOCK = _BY_ID.with_for_update()
 _LOCK_FREE = _BY_ID.with_for_update(skip_locked=True)
-_BY_HOST = _ALL.where(inventories.c.host.in_(dialect.uuids("ids")))
-_IDS_OF_HOSTS = sa.select(inventories.c.id).where(inventories.c.host.in_(dialect.uuids("hosts")))
+_BY_HOST = _ALL.where(inventories.c.host.in_(dialect.uuids_parameter("ids")))
+_IDS_OF_HOSTS = sa.select(inventories.c.id).where(inventories.c.host.in_(dialect.uuids_parameter("hosts")))
 
 
 class UsageChange(NamedTuple):
@@ -64,30 +64,30 @@ class UsageChange(NamedTuple):
     instances: int = 1
     resources: Pairs = ()
 
-    def plus(self, other: UsageChange) -> UsageChange:
+    def add_change(self, other: UsageChange) -> UsageChange:
         return UsageChange(
             self.vcpus + other.vcpus,
             self.memory_mb + other.memory_mb,
             self.disk_gb + other.disk_gb,
             self.instances + other.instances,
-            resources.plus(self.resources, other.resources),
+            resources.add_pairs(self.resources, other.resources),
         )
 
-    def negated(self) -> UsageChange:
-        return UsageChange(-self.vcpus, -self.memory_mb, -self.disk_gb, -self.instances, resources.negated(self.resources))
+    def negate_change(self) -> UsageChange:
+        return UsageChange(-self.vcpus, -self.memory_mb, -self.disk_gb, -self.instances, resources.negate_pairs(self.resources))
 
 
 def usage_of(vcpus: int, memory_mb: int, disk_gb: int, custom: str | None, instances: int = 1) -> UsageChange:
     """The usage in these column values. ``custom``: the JSON text of custom resource classes."""
-    return UsageChange(vcpus, memory_mb, disk_gb, instances, resources.pairs(resources.load(custom)))
+    return UsageChange(vcpus, memory_mb, disk_gb, instances, resources.nonzero_pairs(resources.load_amounts(custom)))
 
 
 def read_all(tx: ApiTransaction) -> list[Inventory]:
     """All inventories, read in one statement."""
-    return [_inventory(row) for row in tx.execute(_ALL)]
+    return [_inventory_from_row(row) for row in tx.execute(_ALL)]
 
 
-def numbers(tx: ApiTransaction) -> dict[tuple[str, str], int]:
+def ids_by_node(tx: ApiTransaction) -> dict[tuple[str, str], int]:
     """The id of each row, by host and node."""
     rows = tx.execute(sa.select(inventories.c.host, inventories.c.node, inventories.c.id))
     return {(host, node): key for host, node, key in rows}
@@ -113,7 +113,7 @@ _POSITIONS = sa.select(inventories.c.writer, sa.func.max(inventories.c.wseq).lab
 def read_after(tx: ApiTransaction, key: int) -> InventoryColumns:
     """A page of inventories in no order: those with the lowest IDs above ``key``; empty after the last one.
 
-    A reader that goes on with ``changed_since`` reads ``positions`` before the first page: pages show different moments.
+    A reader that goes on with ``changed_since`` reads ``last_positions`` before the first page: pages show different moments.
     """
     row = tx.execute(_PAGE_COLUMNS, {"after": key, "size": READ_PAGE_SIZE}).one()
     complain_of_odd(inventories, row.odd)
@@ -128,7 +128,7 @@ def read_after(tx: ApiTransaction, key: int) -> InventoryColumns:
         used_vcpus=dialect.json_array(row.used_vcpus, int),
         used_memory_mb=dialect.json_array(row.used_memory_mb, int),
         used_disk_gb=dialect.json_array(row.used_disk_gb, int),
-        instances=_bounded(dialect.json_array(row.instances, int)),
+        instances=_bound_counts(dialect.json_array(row.instances, int)),
         service_event=dialect.json_array(row.service_event, int),
         resources={},
     )
@@ -137,7 +137,7 @@ def read_after(tx: ApiTransaction, key: int) -> InventoryColumns:
     return page
 
 
-def _bounded(counts: list[int]) -> list[int]:
+def _bound_counts(counts: list[int]) -> list[int]:
     """Numbers of instances as a host table has room for: a row may hold any."""
     if not counts or -INSTANCES_LIMIT < min(counts) <= max(counts) < INSTANCES_LIMIT:
         return counts
@@ -145,16 +145,16 @@ def _bounded(counts: list[int]) -> list[int]:
 
 
 def _add_resources(tx: ApiTransaction, page: InventoryColumns) -> None:
-    """Read the custom amounts of a page. Unreadable ones: as ``_inventory`` does."""
+    """Read the custom amounts of a page. Unreadable ones: as ``_inventory_from_row`` does."""
     places = {key: place for place, key in enumerate(page.id)}
     for key, cap, used in tx.execute(_CUSTOM, {"first": min(places), "last": max(places)}):
-        page.resources[key] = resources.load(cap), resources.load(used)
+        page.resources[key] = resources.load_amounts(cap), resources.load_amounts(used)
         if key in places and not (resources.is_readable(cap) and resources.is_readable(used)):
             for capacities in (page.cap_vcpus, page.cap_memory_mb, page.cap_disk_gb):
                 capacities[places[key]] = 0.0
 
 
-def positions(tx: ApiTransaction) -> dict[int, int]:
+def last_positions(tx: ApiTransaction) -> dict[int, int]:
     """The last sequence number of each writer that has changed a row last."""
     return {row.writer: row.last for row in sound_rows(tx.execute(_POSITIONS), inventories, ("writer", "wseq"))}
 
@@ -180,12 +180,12 @@ def changed_since(tx: ApiTransaction, vector: Mapping[int, int], newest: int) ->
         values[f"s{position}"] = sequence
     rows: list[Inventory] = []
     numbers: dict[str, int] = {}
-    found = tx.execute(text, values).all()
-    for row in found if tx.dialect.name != "sqlite" else sound_rows(found, inventories, _NAMES):
+    changed_rows = tx.execute(text, values).all()
+    for row in changed_rows if tx.dialect.name != "sqlite" else sound_rows(changed_rows, inventories, _NAMES):
         if row[0] == _NUMBER:
             numbers[row[1]] = row[4]
         else:
-            rows.append(_inventory(row))
+            rows.append(_inventory_from_row(row))
     return Log(rows, numbers.pop(_NEWEST), numbers)
 
 
@@ -210,28 +210,28 @@ def _log_statement(writers: int) -> sa.TextClause:
 
 def read(tx: ApiTransaction, ids: Collection[int]) -> list[Inventory]:
     """These rows, without a lock."""
-    return _found(tx, _BY_ID, ids)
+    return _execute_in_pages(tx, _BY_ID, ids)
 
 
-def lock(tx: ApiTransaction, ids: Collection[int], *, only_free: bool = False) -> list[Inventory]:
+def lock_rows(tx: ApiTransaction, ids: Collection[int], *, only_free: bool = False) -> list[Inventory]:
     """Lock these rows to the end of the transaction, in the order of their ids, and return them.
 
     ``only_free``: skip rows that another transaction has locked, so that this cannot deadlock with rows locked before. It has no
     effect on SQLite, where one transaction writes at a time.
     """
-    return _found(tx, _LOCK_FREE if only_free else _LOCK, ids)
+    return _execute_in_pages(tx, _LOCK_FREE if only_free else _LOCK, ids)
 
 
-def _found(tx: ApiTransaction, statement: Any, ids: Collection[Any]) -> list[Inventory]:
-    found: list[Inventory] = []
+def _execute_in_pages(tx: ApiTransaction, statement: Any, ids: Collection[Any]) -> list[Inventory]:
+    rows_read: list[Inventory] = []
     ordered = sorted(ids)
     for start in range(0, len(ordered), dialect.IN_LIST_SIZE):
         rows = tx.execute(statement, {"ids": ordered[start : start + dialect.IN_LIST_SIZE]})
-        found += map(_inventory, rows if tx.dialect.name != "sqlite" else sound_rows(rows, inventories))
-    return found
+        rows_read += map(_inventory_from_row, rows if tx.dialect.name != "sqlite" else sound_rows(rows, inventories))
+    return rows_read
 
 
-def touch(tx: ApiTransaction, stamp: Stamp, cell_uuid: str) -> None:
+def touch_cell(tx: ApiTransaction, stamp: Stamp, cell_uuid: str) -> None:
     """Mark all rows of a cell as changed by this transaction, after it has locked them in the order of their ids."""
     of_cell = inventories.c.cell_uuid == cell_uuid
     tx.execute(sa.select(inventories.c.id).where(of_cell).order_by(inventories.c.id).with_for_update()).all()
@@ -251,7 +251,7 @@ def _changed_by(stamp: Stamp) -> dict[str, Any]:
     return {"writer": stamp.writer, "wseq": stamp.sequence, "generation": inventories.c.generation + 1}
 
 
-_TOUCH = sa.update(inventories).where(inventories.c.id.in_(dialect.uuids("ids")))
+_TOUCH = sa.update(inventories).where(inventories.c.id.in_(dialect.uuids_parameter("ids")))
 
 
 _TELL_SERVICE = (
@@ -290,7 +290,7 @@ def add_usage(tx: ApiTransaction, stamp: Stamp, changes: Mapping[int, UsageChang
     """Change the usage of rows. Lock several rows before the call: one UPDATE locks them in no defined order."""
     ordered = sorted(changes.items())
     for start in range(0, len(ordered), dialect.IN_LIST_SIZE):
-        tx.exec_driver_sql(_addition(tx.dialect.name, stamp, ordered[start : start + dialect.IN_LIST_SIZE]))
+        tx.exec_driver_sql(_addition_statement(tx.dialect.name, stamp, ordered[start : start + dialect.IN_LIST_SIZE]))
     custom = {inventory_id: change.resources for inventory_id, change in changes.items() if change.resources}
     if custom:
         resources.add_usage(tx, custom)
@@ -300,7 +300,7 @@ _NUMBERS = ("used_vcpus", "used_memory_mb", "used_disk_gb", "instances")
 _ADDED = ", ".join(["generation = {of}generation + 1", *(f"{name} = {{of}}{name} + more_{name}" for name in _NUMBERS)])
 
 
-def _addition(server: str, stamp: Stamp, changes: Sequence[tuple[int, UsageChange]]) -> str:
+def _addition_statement(server: str, stamp: Stamp, changes: Sequence[tuple[int, UsageChange]]) -> str:
     """One UPDATE for changes of different amounts, such as those of several flavors in a group commit.
 
     Only numbers go into the text. For one change, on PostgreSQL and SQLite::
@@ -320,7 +320,7 @@ def _addition(server: str, stamp: Stamp, changes: Sequence[tuple[int, UsageChang
     return f"UPDATE inventories AS i SET {values} FROM (SELECT {rows}) AS v WHERE i.id = v.key_id"  # noqa: S608 - numbers only
 
 
-def after(row: Inventory, change: UsageChange, stamp: Stamp) -> Inventory:
+def row_after_change(row: Inventory, change: UsageChange, stamp: Stamp) -> Inventory:
     """The row as ``add_usage`` leaves it."""
     return Inventory(
         id=row.id,
@@ -338,7 +338,7 @@ def after(row: Inventory, change: UsageChange, stamp: Stamp) -> Inventory:
         writer=stamp.writer,
         sequence=stamp.sequence,
         cap_resources=row.cap_resources,
-        used_resources=resources.after(row.used_resources, change.resources),
+        used_resources=resources.usage_after(row.used_resources, change.resources),
         service_event=row.service_event,
     )
 
@@ -352,51 +352,57 @@ def set_inventory(tx: ApiTransaction, stamp: Stamp, nodes: Sequence[ComputeNode]
     A new node with the name of another cell's node gets no row: the name belongs to the host that has it. Such nodes are logged and
     returned, by host and node. Usage is not changed: it follows from the claims.
     """
-    wanted = {(node.host, node.node): node for node in nodes}
-    hosts = {host for host, _ in wanted}
-    read = {(row.host, row.node): row for row in _found(tx, _BY_HOST, hosts)}
-    if all(key in read and not _differs(read[key], node, cell_uuid) for key, node in wanted.items()):
+    node_by_name = {(node.host, node.node): node for node in nodes}
+    hosts = {host for host, _ in node_by_name}
+    read = {(row.host, row.node): row for row in _execute_in_pages(tx, _BY_HOST, hosts)}
+    if all(key in read and not _is_different(read[key], node, cell_uuid) for key, node in node_by_name.items()):
         return set()  # usually: nothing has to be locked
     known = {(row.host, row.node): row for row in _of_hosts(tx, hosts)}
     changed = [
-        {"key": known[key].id, "new_service_event": _event(known[key], cell_uuid), **_values(node, cell_uuid, stamp)}
-        for key, node in wanted.items()
-        if key in known and _differs(known[key], node, cell_uuid)
+        {
+            "key": known[key].id,
+            "new_service_event": _known_event(known[key], cell_uuid),
+            **_capacity_parameters(node, cell_uuid, stamp),
+        }
+        for key, node in node_by_name.items()
+        if key in known and _is_different(known[key], node, cell_uuid)
     ]
     if changed:
         tx.execute(_SET, sorted(changed, key=lambda values: int(values["key"])))
-    new = {key: node for key, node in wanted.items() if key not in known}
+    new = {key: node for key, node in node_by_name.items() if key not in known}
     foreign = owners_elsewhere(tx, new, cell_uuid)
     for (host, name), owner in foreign.items():
         text = "host %s reports node %s, which host %s of another cell reported first: nothing is placed on it; see 'verify'"
         _COMPLAINTS(f"{host} {name}", logging.WARNING, text, host, name, owner)
-    rows = [(key, _values(node, cell_uuid, stamp)) for key, node in new.items() if key not in foreign]
-    insert(tx, [{"host": host, "node": name, **values} for (host, name), values in rows])
+    rows = [(key, _capacity_parameters(node, cell_uuid, stamp)) for key, node in new.items() if key not in foreign]
+    insert_rows(tx, [{"host": host, "node": name, **values} for (host, name), values in rows])
     return set(foreign)
 
 
 _OWNERS_ELSEWHERE = sa.select(inventories.c.node, inventories.c.host).where(
-    inventories.c.node.in_(dialect.uuids("names")), inventories.c.cell_uuid != sa.bindparam("cell"), inventories.c.cell_uuid != ""
+    inventories.c.node.in_(dialect.uuids_parameter("names")),
+    inventories.c.cell_uuid != sa.bindparam("cell"),
+    inventories.c.cell_uuid != "",
 )
 
 
 def owners_elsewhere(tx: ApiTransaction, nodes: Iterable[tuple[str, str]], cell_uuid: str) -> dict[tuple[str, str], str]:
     """The hosts of other cells that have the names of these nodes of a cell, by host and node."""
-    asked, owners = sorted(nodes), dict[str, str]()
-    names = sorted({name for _, name in asked})
+    ordered_nodes, owners = sorted(nodes), dict[str, str]()
+    names = sorted({name for _, name in ordered_nodes})
     for start in range(0, len(names), dialect.IN_LIST_SIZE):
         values = {"names": names[start : start + dialect.IN_LIST_SIZE], "cell": cell_uuid}
         owners.update((row.node, row.host) for row in tx.execute(_OWNERS_ELSEWHERE, values))
-    return {(host, name): owners[name] for host, name in asked if owners.get(name, host) != host}
+    return {(host, name): owners[name] for host, name in ordered_nodes if owners.get(name, host) != host}
 
 
-def insert(tx: ApiTransaction, rows: list[dict[str, Any]]) -> None:
+def insert_rows(tx: ApiTransaction, rows: list[dict[str, Any]]) -> None:
     """Insert rows without usage. A row that another transaction has just inserted stays as it is."""
     usage = dict.fromkeys(("used_vcpus", "used_memory_mb", "used_disk_gb", "instances", "generation"), 0)
-    dialect.insert_new(tx, inventories, [usage | _columns(row) for row in rows])
+    dialect.insert_new(tx, inventories, [usage | _column_values(row) for row in rows])
 
 
-def _columns(values: Mapping[str, Any]) -> dict[str, Any]:
+def _column_values(values: Mapping[str, Any]) -> dict[str, Any]:
     return {name.removeprefix("new_"): value for name, value in values.items()}
 
 
@@ -410,24 +416,24 @@ _SET = (
 )
 
 
-def _values(node: ComputeNode, cell_uuid: str, stamp: Stamp) -> dict[str, Any]:
-    values = (cell_uuid, *_capacity(node), *stamp)
+def _capacity_parameters(node: ComputeNode, cell_uuid: str, stamp: Stamp) -> dict[str, Any]:
+    values = (cell_uuid, *_capacity_values(node), *stamp)
     return {f"new_{name}": value for name, value in zip(_CAPACITY, values, strict=True)}
 
 
-def _event(known: Inventory, cell_uuid: str) -> int:
+def _known_event(known: Inventory, cell_uuid: str) -> int:
     """An event of another cell's feed says nothing."""
     return known.service_event if known.cell_uuid == cell_uuid else 0
 
 
-def _capacity(node: ComputeNode) -> tuple[float, float, float, str | None]:
-    limits = node.capacity
-    return limits.vcpus, limits.memory_mb, limits.disk_gb, resources.dump(limits.resources)
+def _capacity_values(node: ComputeNode) -> tuple[float, float, float, str | None]:
+    limits = node.total_capacity
+    return limits.vcpus, limits.memory_mb, limits.disk_gb, resources.dump_amounts(limits.resources)
 
 
-def _differs(row: Inventory, node: ComputeNode, cell_uuid: str) -> bool:
-    known = (row.cap_vcpus, row.cap_memory_mb, row.cap_disk_gb, resources.dump(row.cap_resources))
-    return known != _capacity(node) or row.cell_uuid != cell_uuid
+def _is_different(row: Inventory, node: ComputeNode, cell_uuid: str) -> bool:
+    known = (row.cap_vcpus, row.cap_memory_mb, row.cap_disk_gb, resources.dump_amounts(row.cap_resources))
+    return known != _capacity_values(node) or row.cell_uuid != cell_uuid
 
 
 def _of_hosts(tx: ApiTransaction, hosts: Iterable[str]) -> list[Inventory]:
@@ -436,10 +442,10 @@ def _of_hosts(tx: ApiTransaction, hosts: Iterable[str]) -> list[Inventory]:
     ordered = sorted(hosts)
     for start in range(0, len(ordered), dialect.IN_LIST_SIZE):
         ids += tx.execute(_IDS_OF_HOSTS, {"hosts": ordered[start : start + dialect.IN_LIST_SIZE]}).scalars()
-    return lock(tx, ids)
+    return lock_rows(tx, ids)
 
 
-def _inventory(row: Any) -> Inventory:
+def _inventory_from_row(row: Any) -> Inventory:
     """The record of a row. With unreadable custom amounts it has no capacity, so that it gets no claim and other hosts still do."""
     known = resources.is_readable(row[14]) and resources.is_readable(row[15])
     return Inventory(
@@ -454,10 +460,10 @@ def _inventory(row: Any) -> Inventory:
         used_vcpus=row[8],
         used_memory_mb=row[9],
         used_disk_gb=row[10],
-        instances=row[11] if -INSTANCES_LIMIT < row[11] < INSTANCES_LIMIT else _bounded([row[11]])[0],
+        instances=row[11] if -INSTANCES_LIMIT < row[11] < INSTANCES_LIMIT else _bound_counts([row[11]])[0],
         writer=row[12],
         sequence=row[13],
-        cap_resources=resources.load(row[14]),
-        used_resources=resources.load(row[15]),
+        cap_resources=resources.load_amounts(row[14]),
+        used_resources=resources.load_amounts(row[15]),
         service_event=row[16],
     )

@@ -24,13 +24,13 @@ NONE: dict[str, int] = {}
 """No custom resource classes, as in nearly every row. Shared: do not change it."""
 
 
-def dump(amounts: Mapping[str, int]) -> str | None:
+def dump_amounts(amounts: Mapping[str, int]) -> str | None:
     """The column's value. Equal amounts give equal texts."""
-    there = pairs(amounts)
-    return stored.dump(dict(there)) if there else None
+    there = nonzero_pairs(amounts)
+    return stored.dump_value(dict(there)) if there else None
 
 
-def load(text: str | None) -> dict[str, int]:
+def load_amounts(text: str | None) -> dict[str, int]:
     """Amounts by class. An unreadable text gives none, so that claims on such a host can still be released."""
     return (stored.load_or_none(text, dict[str, int]) or NONE) if text else NONE
 
@@ -39,36 +39,36 @@ def is_readable(text: str | None) -> bool:
     return not text or stored.load_or_none(text, dict[str, int]) is not None
 
 
-def pairs(amounts: Mapping[str, int]) -> Pairs:
+def nonzero_pairs(amounts: Mapping[str, int]) -> Pairs:
     return tuple(sorted((name, amount) for name, amount in amounts.items() if amount))
 
 
-def plus(one: Pairs, other: Pairs) -> Pairs:
+def add_pairs(one: Pairs, other: Pairs) -> Pairs:
     if not other:
         return one
     total = Counter(dict(one))
     total.update(dict(other))
-    return pairs(total)
+    return nonzero_pairs(total)
 
 
-def negated(amounts: Pairs) -> Pairs:
+def negate_pairs(amounts: Pairs) -> Pairs:
     return tuple((name, -amount) for name, amount in amounts)
 
 
-def after(used: dict[str, int], change: Pairs) -> dict[str, int]:
+def usage_after(used: dict[str, int], change: Pairs) -> dict[str, int]:
     """The usage after the change."""
-    return dict(plus(pairs(used), change)) if change else used
+    return dict(add_pairs(nonzero_pairs(used), change)) if change else used
 
 
 _READ = by_index(
     sa.select(inventories.c.id, inventories.c.used_resources)
-    .where(inventories.c.id.in_(dialect.uuids("ids")))
+    .where(inventories.c.id.in_(dialect.uuids_parameter("ids")))
     .order_by(inventories.c.id)
     .with_for_update(),
     inventories,
 )
 _SET = by_index(
-    sa.update(inventories).where(inventories.c.id.in_(dialect.uuids("ids"))).values(used_resources=sa.bindparam("used")),
+    sa.update(inventories).where(inventories.c.id.in_(dialect.uuids_parameter("ids"))).values(used_resources=sa.bindparam("used")),
     inventories,
 )
 
@@ -79,12 +79,12 @@ def add_usage(tx: ApiTransaction, changes: Mapping[int, Pairs]) -> None:
     Rows with the same resulting usage share one statement.
     """
     alike: defaultdict[str | None, list[int]] = defaultdict(list)
-    for some in _in_lists(sorted(changes)):
-        for row in tx.execute(_READ, {"ids": some}).all():
-            alike[dump(after(load(row.used_resources), changes[row.id]))].append(row.id)
+    for id_page in _in_lists(sorted(changes)):
+        for row in tx.execute(_READ, {"ids": id_page}).all():
+            alike[dump_amounts(usage_after(load_amounts(row.used_resources), changes[row.id]))].append(row.id)
     for used, ids in alike.items():
-        for some in _in_lists(ids):
-            tx.execute(_SET, {"used": used, "ids": some})
+        for id_page in _in_lists(ids):
+            tx.execute(_SET, {"used": used, "ids": id_page})
 
 
 def _in_lists(ids: list[int]) -> list[list[int]]:

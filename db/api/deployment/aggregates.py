@@ -18,7 +18,7 @@ from db.api.rows.epochs import Epoch
 from db.api.rows.tables import aggregate_hosts, aggregates
 from db.sql import by_name
 from db.sql.connection import ApiTransaction
-from db.sql.readable import read_one, readable, sound_rows
+from db.sql.readable import convert_readable, read_one, sound_rows
 from objects import errors, stored, text
 from objects.aggregate import RACK, ZONE, Aggregate
 
@@ -32,35 +32,42 @@ def create(tx: ApiTransaction, name: str, metadata: Mapping[str, str] | None = N
     """Create an aggregate without hosts. Raises Conflict if its name is taken, and Invalid for an invalid zone name."""
     _check_zone(metadata or {})
     about = {"uuid": str(uuid.uuid4()), "created_at": time.time()}
-    values = {"name": name, "metadata": stored.dump(dict(metadata or {}))} | about
-    key = by_name.insert(tx, aggregates, values, f"Aggregate '{name}'").inserted_primary_key
-    epochs.bump(tx, Epoch.AGGREGATES)
+    values = {"name": name, "metadata": stored.dump_value(dict(metadata or {}))} | about
+    key = by_name.insert_row(tx, aggregates, values, f"Aggregate '{name}'").inserted_primary_key
+    epochs.bump_epoch(tx, Epoch.AGGREGATES)
     return get(tx, key[0] if key else 0)
 
 
 def get(tx: ApiTransaction, aggregate_id: int) -> Aggregate:
     """Return the aggregate with this id. Raises NotFound."""
-    row = by_name.found(tx.execute(sa.select(aggregates).where(aggregates.c.id == aggregate_id)).first(), _what(aggregate_id))
+    row = by_name.require_row(
+        tx.execute(sa.select(aggregates).where(aggregates.c.id == aggregate_id)).first(), _describe_aggregate(aggregate_id)
+    )
     return _read(tx, row)
 
 
-def find(tx: ApiTransaction, name: str) -> Aggregate:
+def find_by_name(tx: ApiTransaction, name: str) -> Aggregate:
     """The aggregate of this name. Raises NotFound."""
-    row = by_name.found(tx.execute(sa.select(aggregates).where(aggregates.c.name == name)).first(), _what(name))
+    row = by_name.require_row(tx.execute(sa.select(aggregates).where(aggregates.c.name == name)).first(), _describe_aggregate(name))
     return _read(tx, row)
 
 
 def list_all(tx: ApiTransaction) -> list[Aggregate]:
     """All aggregates by id, each with its hosts in order."""
     rows = tx.execute(sa.select(aggregates).order_by(aggregates.c.id)).all()
-    hosts = _hosts(tx)
-    return readable(rows, lambda row: _aggregate(row, hosts.get(row.id, ())), aggregates)
+    hosts = _hosts_by_aggregate(tx)
+    return convert_readable(rows, lambda row: _aggregate_from_row(row, hosts.get(row.id, ())), aggregates)
 
 
-def update(tx: ApiTransaction, aggregate_id: int, name: str) -> None:
+def rename_aggregate(tx: ApiTransaction, aggregate_id: int, name: str) -> None:
     """Rename it. Raises NotFound, and Conflict if the name is taken."""
-    by_name.update(tx, sa.update(aggregates).where(aggregates.c.id == aggregate_id), {"name": name} | _now(), _what(aggregate_id))
-    epochs.bump(tx, Epoch.AGGREGATES)
+    by_name.update_row(
+        tx,
+        sa.update(aggregates).where(aggregates.c.id == aggregate_id),
+        {"name": name} | _updated_now(),
+        _describe_aggregate(aggregate_id),
+    )
+    epochs.bump_epoch(tx, Epoch.AGGREGATES)
 
 
 def set_metadata(tx: ApiTransaction, aggregate_id: int, changes: Mapping[str, str | None]) -> None:
@@ -69,7 +76,7 @@ def set_metadata(tx: ApiTransaction, aggregate_id: int, changes: Mapping[str, st
     Raises NotFound, Invalid for an invalid zone name, and Conflict if a host would be in two zones or racks, or if a host with
     servers would be in another zone.
     """
-    epochs.bump(tx, Epoch.AGGREGATES)  # first: until this commits, its lock keeps other changes of aggregates out
+    epochs.bump_epoch(tx, Epoch.AGGREGATES)  # first: until this commits, its lock keeps other changes of aggregates out
     before = get(tx, aggregate_id)
     merged = {**before.metadata, **changes}
     metadata = {key: value for key, value in merged.items() if value is not None}
@@ -78,7 +85,7 @@ def set_metadata(tx: ApiTransaction, aggregate_id: int, changes: Mapping[str, st
     _refuse_second(tx, aggregate_id, before.hosts, news)
     _refuse_other_zone(tx, before, before.hosts, metadata.get(ZONE))
     statement = sa.update(aggregates).where(aggregates.c.id == aggregate_id)
-    tx.execute(statement, {"metadata": stored.dump(metadata)} | _now())
+    tx.execute(statement, {"metadata": stored.dump_value(metadata)} | _updated_now())
 
 
 def add_host(tx: ApiTransaction, aggregate_id: int, host: str) -> None:
@@ -87,16 +94,16 @@ def add_host(tx: ApiTransaction, aggregate_id: int, host: str) -> None:
     Raises NotFound, also for a name that differs from a host's in case only. Raises Conflict if the host is in the aggregate
     already, would be in two zones or racks, or has servers and would be in another zone.
     """
-    epochs.bump(tx, Epoch.AGGREGATES)  # first: until this commits, its lock keeps other changes of aggregates out
+    epochs.bump_epoch(tx, Epoch.AGGREGATES)  # first: until this commits, its lock keeps other changes of aggregates out
     aggregate = get(tx, aggregate_id)
     host_mappings.refuse_other_case(tx, host)
     if host in aggregate.hosts:
         raise errors.Conflict(f"Host '{host}' is in aggregate '{aggregate.name}' already")
     _refuse_second(tx, aggregate_id, (host,), aggregate.metadata)
     _refuse_other_zone(tx, msgspec.structs.replace(aggregate, metadata={}), (host,), aggregate.availability_zone)
-    what = f"Host '{host}' in aggregate '{aggregate.name}'"
-    by_name.insert(tx, aggregate_hosts, {"aggregate_id": aggregate_id, "host": host}, what)
-    _touch(tx, aggregate_id)
+    subject = f"Host '{host}' in aggregate '{aggregate.name}'"
+    by_name.insert_row(tx, aggregate_hosts, {"aggregate_id": aggregate_id, "host": host}, subject)
+    _touch_aggregate(tx, aggregate_id)
 
 
 def remove_host(tx: ApiTransaction, aggregate_id: int, host: str) -> None:
@@ -104,38 +111,38 @@ def remove_host(tx: ApiTransaction, aggregate_id: int, host: str) -> None:
 
     Raises Conflict if the host has servers and would be in another zone.
     """
-    epochs.bump(tx, Epoch.AGGREGATES)  # first: until this commits, its lock keeps other changes of aggregates out
+    epochs.bump_epoch(tx, Epoch.AGGREGATES)  # first: until this commits, its lock keeps other changes of aggregates out
     aggregate = get(tx, aggregate_id)
     if host in aggregate.hosts:
         _refuse_other_zone(tx, aggregate, (host,), None)
     statement = sa.delete(aggregate_hosts).where(aggregate_hosts.c.aggregate_id == aggregate_id, aggregate_hosts.c.host == host)
     by_name.delete(tx, statement, f"Host '{host}' in aggregate '{aggregate.name}'")
-    _touch(tx, aggregate_id)
+    _touch_aggregate(tx, aggregate_id)
 
 
 def delete(tx: ApiTransaction, aggregate_id: int) -> None:
     """Delete the aggregate. Raises NotFound, and Conflict while hosts are in it."""
-    epochs.bump(tx, Epoch.AGGREGATES)  # first: until this commits, its lock keeps other changes of aggregates out
+    epochs.bump_epoch(tx, Epoch.AGGREGATES)  # first: until this commits, its lock keeps other changes of aggregates out
     aggregate = get(tx, aggregate_id)
     if aggregate.hosts:
         raise errors.Conflict(f"Aggregate '{aggregate.name}' still has {len(aggregate.hosts)} hosts")
-    by_name.delete(tx, sa.delete(aggregates).where(aggregates.c.id == aggregate_id), _what(aggregate_id))
+    by_name.delete(tx, sa.delete(aggregates).where(aggregates.c.id == aggregate_id), _describe_aggregate(aggregate_id))
 
 
 def _check_zone(metadata: Mapping[str, str]) -> None:
     if ZONE in metadata and not text.is_zone(metadata[ZONE]):
-        shown = text.escaped(repr(metadata[ZONE])[:80])
+        shown = text.escape_controls(repr(metadata[ZONE])[:80])
         raise errors.Invalid(f"{ZONE} {shown}: a zone has 1 to 255 printable characters, no outer blanks and no ':'")
 
 
 def _refuse_second(tx: ApiTransaction, aggregate_id: int, hosts: Collection[str], metadata: Mapping[str, str]) -> None:
     """Raise Conflict if a host would be in two zones or racks. It may be in several aggregates of the same one."""
-    told = {key: metadata[key] for key in EXCLUSIVE if key in metadata}
-    if not told:
+    exclusive_metadata = {key: metadata[key] for key in EXCLUSIVE if key in metadata}
+    if not exclusive_metadata:
         return
     for other in list_all(tx):
         twice = sorted(set(other.hosts) & set(hosts))
-        for key, value in told.items():
+        for key, value in exclusive_metadata.items():
             if twice and other.id != aggregate_id and other.metadata.get(key, value) != value:
                 raise errors.Conflict(
                     f"Host '{twice[0]}' is in {EXCLUSIVE[key]} '{other.metadata[key]}' already, through aggregate '{other.name}'"
@@ -147,7 +154,7 @@ def _refuse_other_zone(tx: ApiTransaction, before: Aggregate, hosts: Collection[
 
     Servers may be on their way: a host of which a build still has an alternate counts too. A claim that was planned on the zones
     as they were either commits before this transaction, which then finds it, or it finds its host's row changed, and is planned
-    anew: see ``claiming.claim``.
+    anew: see ``claiming.claim_hosts``.
     """
     if before.availability_zone == zone or not hosts:
         return
@@ -155,12 +162,13 @@ def _refuse_other_zone(tx: ApiTransaction, before: Aggregate, hosts: Collection[
     leaving = sorted(set(hosts).difference(*(other.hosts for other in others)))  # another aggregate keeps a host in its zone
     if not leaving:
         return
-    rows = inventories.touch_hosts(tx, ledger.once(tx, f"zone of aggregate {before.name}"), leaving)
+    rows = inventories.touch_hosts(tx, ledger.stamp_once(tx, f"zone of aggregate {before.name}"), leaving)
     counted = claim_counts.on_inventories(tx, [row.id for row in rows])
     for row in rows:
         if count := counted.get(row.id):
             raise errors.Conflict(
-                f"Host '{row.host}' has {count} servers, so it stays in {_named(before.availability_zone)}: move them away first"
+                f"Host '{row.host}' has {count} servers, so it stays in {_describe_zone(before.availability_zone)}: move them "
+                "away first"
             )
     for host in leaving:
         if count := claim_counts.builds_with_alternate(tx, host):
@@ -169,11 +177,11 @@ def _refuse_other_zone(tx: ApiTransaction, before: Aggregate, hosts: Collection[
             )
 
 
-def _named(zone: str | None) -> str:
+def _describe_zone(zone: str | None) -> str:
     return "the default zone" if zone is None else f"zone '{zone}'"
 
 
-def _hosts(tx: ApiTransaction, aggregate_id: int | None = None) -> dict[int, list[str]]:
+def _hosts_by_aggregate(tx: ApiTransaction, aggregate_id: int | None = None) -> dict[int, list[str]]:
     query = sa.select(aggregate_hosts).order_by(aggregate_hosts.c.host)
     if aggregate_id is not None:
         query = query.where(aggregate_hosts.c.aggregate_id == aggregate_id)
@@ -184,12 +192,12 @@ def _hosts(tx: ApiTransaction, aggregate_id: int | None = None) -> dict[int, lis
 
 
 def _read(tx: ApiTransaction, row: sa.Row[Any]) -> Aggregate:
-    hosts = _hosts(tx, row.id).get(row.id, ())
-    return read_one(row, lambda found: _aggregate(found, hosts), aggregates)
+    hosts = _hosts_by_aggregate(tx, row.id).get(row.id, ())
+    return read_one(row, lambda aggregate_row: _aggregate_from_row(aggregate_row, hosts), aggregates)
 
 
-def _aggregate(row: sa.Row[Any], hosts: list[str] | tuple[()]) -> Aggregate:
-    metadata = stored.load(row._mapping["metadata"], dict[str, str])
+def _aggregate_from_row(row: sa.Row[Any], hosts: list[str] | tuple[()]) -> Aggregate:
+    metadata = stored.load_text(row._mapping["metadata"], dict[str, str])
     return Aggregate(
         id=row.id,
         name=row.name,
@@ -201,13 +209,13 @@ def _aggregate(row: sa.Row[Any], hosts: list[str] | tuple[()]) -> Aggregate:
     )
 
 
-def _now() -> dict[str, float]:
+def _updated_now() -> dict[str, float]:
     return {"updated_at": time.time()}
 
 
-def _touch(tx: ApiTransaction, aggregate_id: int) -> None:
-    tx.execute(sa.update(aggregates).where(aggregates.c.id == aggregate_id), _now())
+def _touch_aggregate(tx: ApiTransaction, aggregate_id: int) -> None:
+    tx.execute(sa.update(aggregates).where(aggregates.c.id == aggregate_id), _updated_now())
 
 
-def _what(reference: int | str) -> str:
+def _describe_aggregate(reference: int | str) -> str:
     return f"Aggregate '{reference}'"

@@ -18,22 +18,22 @@ from objects.cell import HostMapping
 _COLUMNS = (host_mappings.c.host, host_mappings.c.cell_uuid)
 
 
-def add(tx: ApiTransaction, mappings: Sequence[HostMapping], now: float) -> list[HostMapping]:
+def add_mappings(tx: ApiTransaction, mappings: Sequence[HostMapping], now: float) -> list[HostMapping]:
     """Map hosts to cells. Return the existing mappings of hosts that belong to another cell; these are not changed.
 
     A host that is already mapped to the same cell is not a conflict. A host whose name the server considers equal to another's, as
     MariaDB did with trailing blanks before schema 0011, is returned with an empty cell.
     """
-    wanted = {mapping.host: mapping.cell_uuid for mapping in sorted(mappings, key=lambda m: m.host)}
-    rows = [{"host": host, "cell_uuid": cell_uuid, "created_at": now} for host, cell_uuid in wanted.items()]
+    cell_by_host = {mapping.host: mapping.cell_uuid for mapping in sorted(mappings, key=lambda m: m.host)}
+    rows = [{"host": host, "cell_uuid": cell_uuid, "created_at": now} for host, cell_uuid in cell_by_host.items()]
     inserted = dialect.insert_new(tx, host_mappings, rows)
     if inserted:
-        epochs.bump(tx, Epoch.HOSTS)
+        epochs.bump_epoch(tx, Epoch.HOSTS)
     if inserted == len(rows):
         return []
-    there = {mapping.host: mapping.cell_uuid for mapping in _of(tx, list(wanted))}
-    found = [HostMapping(host=host, cell_uuid=there.get(host, "")) for host in wanted]
-    return [mapping for mapping in found if mapping.cell_uuid != wanted[mapping.host]]
+    there = {mapping.host: mapping.cell_uuid for mapping in _mappings_of(tx, list(cell_by_host))}
+    mappings_of_hosts = [HostMapping(host=host, cell_uuid=there.get(host, "")) for host in cell_by_host]
+    return [mapping for mapping in mappings_of_hosts if mapping.cell_uuid != cell_by_host[mapping.host]]
 
 
 def list_all(tx: ApiTransaction) -> list[HostMapping]:
@@ -57,20 +57,20 @@ _PAGE_COLUMNS = sa.select(
 )
 
 
-def homes(tx: ApiTransaction) -> dict[str, str]:
+def cell_uuid_by_host(tx: ApiTransaction) -> dict[str, str]:
     """The cell's uuid of every host. Hosts of one cell share one string object, to save memory.
 
     It reads page by page. If a mapping changes meanwhile, so does the epoch, which callers read first.
     """
     cells: dict[str, str] = {}
-    found: dict[str, str] = {}
+    cell_by_host: dict[str, str] = {}
     last: str | None = ""
     while last is not None:
         hosts, uuids, last, odd = tx.execute(_PAGE_COLUMNS, {"after": last}).one()
         complain_of_odd(host_mappings, odd)
         theirs = (cells.setdefault(uuid, uuid) for uuid in dialect.json_array(uuids, str))
-        found.update(zip(dialect.json_array(hosts, str), theirs, strict=True))
-    return found
+        cell_by_host.update(zip(dialect.json_array(hosts, str), theirs, strict=True))
+    return cell_by_host
 
 
 def is_known(tx: ApiTransaction, host: str | None, node: str | None) -> bool:
@@ -80,7 +80,7 @@ def is_known(tx: ApiTransaction, host: str | None, node: str | None) -> bool:
     if node is None:
         return True
     hosts = tx.execute(sa.select(inventories.c.host).where(inventories.c.node == node)).scalars()
-    return any(host in (None, each) for each in hosts)
+    return any(host in (None, known_host) for known_host in hosts)
 
 
 _NAMED = sa.select(host_mappings.c.host).where(host_mappings.c.host == sa.bindparam("host"))
@@ -91,41 +91,41 @@ def refuse_other_case(tx: ApiTransaction, host: str) -> None:
     if tx.execute(_NAMED, {"host": host}).first() is not None:
         return
     every = tx.execute(sa.select(host_mappings.c.host)).scalars()
-    if (meant := next((each for each in every if each.lower() == host.lower()), None)) is not None:
+    if (meant := next((known_host for known_host in every if known_host.lower() == host.lower()), None)) is not None:
         raise errors.NotFound(f"Compute host {host} could not be found; there is {meant}.")
 
 
 def delete(tx: ApiTransaction, host: str) -> None:
     """Delete the mapping of a host. Raises NotFound."""
     by_name.delete(tx, sa.delete(host_mappings).where(host_mappings.c.host == host), f"Host '{host}'")
-    epochs.bump(tx, Epoch.HOSTS)
+    epochs.bump_epoch(tx, Epoch.HOSTS)
 
 
-def move(tx: ApiTransaction, host: str, old: str, new: str) -> bool:
+def move_host(tx: ApiTransaction, host: str, old: str, new: str) -> bool:
     """Map the host to the cell ``new`` if it is mapped to ``old``; return whether it was. The caller bumps the epoch."""
     statement = sa.update(host_mappings).where(host_mappings.c.host == host, host_mappings.c.cell_uuid == old)
     return tx.execute(statement, {"cell_uuid": new}).rowcount == 1
 
 
 _TAKE_BACK = sa.delete(host_mappings).where(
-    host_mappings.c.host.in_(dialect.uuids("hosts")),
+    host_mappings.c.host.in_(dialect.uuids_parameter("hosts")),
     host_mappings.c.cell_uuid == sa.bindparam("cell"),
     host_mappings.c.created_at == sa.bindparam("made"),
     sa.not_(sa.exists().where(inventories.c.host == host_mappings.c.host)),
 )
 
 
-def take_back(tx: ApiTransaction, cell_uuid: str, hosts: Collection[str], made: float) -> int:
-    """Delete the mappings to the cell that ``add`` created at ``made`` (its ``now``); return how many.
+def take_back(tx: ApiTransaction, cell_uuid: str, hosts: Collection[str], created_at: float) -> int:
+    """Delete the mappings to the cell that ``add_mappings`` created at ``created_at`` (its ``now``); return how many.
 
     Mappings changed since then stay, and so do those of hosts with an inventory, because these may have claims and instances.
     """
     ordered, forgotten = sorted(hosts), 0
     for start in range(0, len(ordered), dialect.IN_LIST_SIZE):
-        some = ordered[start : start + dialect.IN_LIST_SIZE]
-        forgotten += tx.execute(_TAKE_BACK, {"hosts": some, "cell": cell_uuid, "made": made}).rowcount
+        page = ordered[start : start + dialect.IN_LIST_SIZE]
+        forgotten += tx.execute(_TAKE_BACK, {"hosts": page, "cell": cell_uuid, "made": created_at}).rowcount
     if forgotten:
-        epochs.bump(tx, Epoch.HOSTS)
+        epochs.bump_epoch(tx, Epoch.HOSTS)
     return forgotten
 
 
@@ -133,14 +133,14 @@ def delete_of(tx: ApiTransaction, cell_uuid: str) -> int:
     """Delete the mappings of a cell's hosts; return how many there were."""
     forgotten = tx.execute(sa.delete(host_mappings).where(host_mappings.c.cell_uuid == cell_uuid)).rowcount
     if forgotten:
-        epochs.bump(tx, Epoch.HOSTS)
+        epochs.bump_epoch(tx, Epoch.HOSTS)
     return forgotten
 
 
-def _of(tx: ApiTransaction, hosts: Sequence[str]) -> list[HostMapping]:
-    query = sa.select(*_COLUMNS).where(host_mappings.c.host.in_(dialect.uuids("hosts"))).order_by(host_mappings.c.host)
-    found: list[HostMapping] = []
+def _mappings_of(tx: ApiTransaction, hosts: Sequence[str]) -> list[HostMapping]:
+    query = sa.select(*_COLUMNS).where(host_mappings.c.host.in_(dialect.uuids_parameter("hosts"))).order_by(host_mappings.c.host)
+    mappings_read: list[HostMapping] = []
     for start in range(0, len(hosts), dialect.IN_LIST_SIZE):
         rows = tx.execute(query, {"hosts": hosts[start : start + dialect.IN_LIST_SIZE]})
-        found += [HostMapping(host=host, cell_uuid=cell_uuid) for host, cell_uuid in rows]
-    return found
+        mappings_read += [HostMapping(host=host, cell_uuid=cell_uuid) for host, cell_uuid in rows]
+    return mappings_read

@@ -23,14 +23,14 @@ def from_api(tx: ApiTransaction, host: str) -> None:
     """Delete the host's mapping, memberships in aggregates and inventories. Raises NotFound, and Conflict while it has claims."""
     forget_offers(tx, host)
     if tx.execute(sa.delete(aggregate_hosts).where(aggregate_hosts.c.host == host)).rowcount:
-        epochs.bump(tx, Epoch.AGGREGATES)
+        epochs.bump_epoch(tx, Epoch.AGGREGATES)
     host_mappings.delete(tx, host)
 
 
 def forget_offers(tx: ApiTransaction, host: str) -> None:
     """Delete the host's inventories. Raises Conflict while it has claims."""
     ids = list(tx.execute(sa.select(inventory_rows.c.id).where(inventory_rows.c.host == host)).scalars())
-    locked = inventories.lock(tx, ids)  # a concurrent claim waits for these locks, then finds no inventory
+    locked = inventories.lock_rows(tx, ids)  # a concurrent claim waits for these locks, then finds no inventory
     claims = sa.select(sa.func.count()).where(allocations.c.inventory_id.in_([row.id for row in locked]))
     if locked and (count := tx.execute(claims).scalar()):
         raise errors.Conflict(f"Host '{host}' is claimed by {count} servers: delete them, or wait until their builds have moved on")
@@ -51,6 +51,6 @@ def to_cell(tx: ApiTransaction, host: str, old: str, new: str) -> None:
     )
     if count := tx.execute(undecided).scalar():
         raise errors.Conflict(f"Host '{host}' is an alternate of {count} builds that have no cell yet: try again when they have")
-    if not host_mappings.move(tx, host, old, new):
+    if not host_mappings.move_host(tx, host, old, new):
         raise errors.Conflict(f"Host '{host}' is in another cell by now: somebody else has moved or deleted it")
-    epochs.bump(tx, Epoch.HOSTS)
+    epochs.bump_epoch(tx, Epoch.HOSTS)

@@ -9,7 +9,7 @@ import sqlalchemy as sa
 from db.api.rows.tables import cell_silences, instance_mappings
 from db.sql import dialect
 from db.sql.connection import ApiTransaction
-from db.sql.readable import readable
+from db.sql.readable import convert_readable
 from objects import text
 from objects.base import Object
 
@@ -25,21 +25,23 @@ class Silence(Object, frozen=True, kw_only=True):
 def read(tx: ApiTransaction) -> list[Silence]:
     """All cells that do not answer, by uuid."""
     query = sa.select(cell_silences).order_by(cell_silences.c.cell_uuid)
-    return readable(tx.execute(query), lambda r: Silence(cell_uuid=r.cell_uuid, since=r.since, reason=r.reason), cell_silences)
+    return convert_readable(
+        tx.execute(query), lambda r: Silence(cell_uuid=r.cell_uuid, since=r.since, reason=r.reason), cell_silences
+    )
 
 
-def begin(tx: ApiTransaction, silences: Sequence[Silence]) -> None:
+def begin_silences(tx: ApiTransaction, silences: Sequence[Silence]) -> None:
     """Record silences. An existing record keeps its time and reason."""
-    rows = [{"cell_uuid": s.cell_uuid, "since": s.since, "reason": text.clean(s.reason, text.FAULT_SIZE)} for s in silences]
+    rows = [{"cell_uuid": s.cell_uuid, "since": s.since, "reason": text.clean_text(s.reason, text.FAULT_SIZE)} for s in silences]
     dialect.insert_new(tx, cell_silences, sorted(rows, key=lambda row: str(row["cell_uuid"])))
 
 
-def end(tx: ApiTransaction, cell_uuids: Collection[str]) -> None:
+def end_silences(tx: ApiTransaction, cell_uuids: Collection[str]) -> None:
     for cell_uuid in sorted(cell_uuids):
         tx.execute(sa.delete(cell_silences).where(cell_silences.c.cell_uuid == cell_uuid))
 
 
-def concerned(tx: ApiTransaction, cell_uuids: Collection[str], project_id: str) -> set[str]:
+def list_concerned(tx: ApiTransaction, cell_uuids: Collection[str], project_id: str) -> set[str]:
     """The cells among these in which the project has servers."""
     query = sa.select(instance_mappings.c.cell_uuid).where(
         instance_mappings.c.project_id == project_id,

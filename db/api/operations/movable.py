@@ -14,11 +14,11 @@ from db.api.rows.tables import all_or_nothing
 from db.sql import dialect
 from db.sql.connection import ApiTransaction
 from objects.base import Object
-from objects.operation import Operation, OperationKind, allows
+from objects.operation import Operation, OperationKind, allows_operation
 from objects.spec import RequestSpec
 from objects.task import TaskState
 
-_OPEN_BATCHES = sa.select(all_or_nothing.c.batch_id).where(all_or_nothing.c.batch_id.in_(dialect.uuids("batches")))
+_OPEN_BATCHES = sa.select(all_or_nothing.c.batch_id).where(all_or_nothing.c.batch_id.in_(dialect.uuids_parameter("batches")))
 
 
 class MovableServers(Object, frozen=True, kw_only=True):
@@ -36,7 +36,7 @@ class MovableServers(Object, frozen=True, kw_only=True):
 def read(tx: ApiTransaction, inventory_ids: Collection[int], limit: int) -> MovableServers:
     """Raises TooCostly for more than ``limit`` servers."""
     claims = displaced.read(tx, inventory_ids, limit)
-    bodies = operations.bodies(tx, [each.uuid for each in claims.bodies])
+    bodies = operations.bodies_by_uuid(tx, [claimed.uuid for claimed in claims.bodies])
     opened = operations.open_for(tx, {body.server.uuid for body in bodies.values()})
     batches = sorted({body.server.batch_id for body in bodies.values()})
     unfinished: set[str] = set()
@@ -45,22 +45,24 @@ def read(tx: ApiTransaction, inventory_ids: Collection[int], limit: int) -> Mova
     specs: dict[str, RequestSpec] = {}
     hosts: dict[str, tuple[str, str]] = {}
     live: set[str] = set()
-    kept: dict[str, str] = {}
+    reason_by_body: dict[str, str] = {}
     for claim in claims.bodies:
         body, spec = bodies.get(claim.uuid), claims.specs[claim.batch_id]
         if body is None:
             continue
-        if reason := _kept(claim, body, spec, opened.get(body.server.uuid), unfinished):
-            kept[claim.uuid] = reason
+        if reason := _reason_to_stay(claim, body, spec, opened.get(body.server.uuid), unfinished):
+            reason_by_body[claim.uuid] = reason
             continue
-        specs[claim.uuid] = accepting.current(spec, body.server)
+        specs[claim.uuid] = accepting.current_spec(spec, body.server)
         hosts[claim.uuid] = body.server.host or "", body.server.cell_uuid or ""
-        if allows(OperationKind.LIVE_MIGRATE, body.server.power):
+        if allows_operation(OperationKind.LIVE_MIGRATE, body.server.power):
             live.add(claim.uuid)
-    return MovableServers(claims=claims, specs=specs, hosts=hosts, live=frozenset(live), kept=kept)
+    return MovableServers(claims=claims, specs=specs, hosts=hosts, live=frozenset(live), kept=reason_by_body)
 
 
-def _kept(claim: ClaimedBody, body: Body, spec: RequestSpec, opened: Operation | None, unfinished: Collection[str]) -> str:
+def _reason_to_stay(
+    claim: ClaimedBody, body: Body, spec: RequestSpec, opened: Operation | None, unfinished: Collection[str]
+) -> str:
     """Why this body is not moved now; empty if it can be."""
     server = body.server
     if opened is not None:
@@ -75,6 +77,6 @@ def _kept(claim: ClaimedBody, body: Body, spec: RequestSpec, opened: Operation |
         return "an administrator named its host"
     if server.task_state is TaskState.FAILED:
         return "its last task failed"
-    if not allows(OperationKind.MIGRATE, server.power):
+    if not allows_operation(OperationKind.MIGRATE, server.power):
         return f"power is {server.power}"
     return ""

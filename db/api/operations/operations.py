@@ -19,7 +19,7 @@ from db.api.servers.listing import server_of
 from db.sql import dialect
 from db.sql.connection import ApiTransaction, at_commit
 from db.sql.keyed import by_index
-from db.sql.readable import read_one, readable, readable_page
+from db.sql.readable import convert_readable, read_one, readable_page
 from objects import errors, stored
 from objects.base import Object
 from objects.instance import Server
@@ -44,9 +44,9 @@ class Body(Object, frozen=True, kw_only=True):
         return self.server.body_uuid
 
     @property
-    def answer(self) -> TaskState | None:
+    def task_answer(self) -> TaskState | None:
         """How its latest task ended, as its cell has told; None: it is under way."""
-        return self.server.task_state if self.server.task_state.over else None
+        return self.server.task_state if self.server.task_state.is_over else None
 
     def was_told(self, number: int) -> bool:
         """Whether its cell has told that it has the task of this number, or a later one."""
@@ -57,9 +57,9 @@ class Body(Object, frozen=True, kw_only=True):
 
         ``forced``: its host need not have answered. A hold that a host reports as failed does not count.
         """
-        told = self.server
-        is_off = told.task_state is TaskState.DONE or forced
-        return (told.power, told.task_number) == (Power.HELD, number) and not told.deleted and is_off
+        server = self.server
+        is_off = server.task_state is TaskState.DONE or forced
+        return (server.power, server.task_number) == (Power.HELD, number) and not server.deleted and is_off
 
 
 class OpenOperation(Object, frozen=True, kw_only=True):
@@ -72,14 +72,14 @@ class OpenOperation(Object, frozen=True, kw_only=True):
 
 _BY_UUID = by_index(
     sa.select(instance_mappings)
-    .where(instance_mappings.c.instance_uuid.in_(dialect.uuids()))
+    .where(instance_mappings.c.instance_uuid.in_(dialect.uuids_parameter()))
     .order_by(instance_mappings.c.instance_uuid),
     instance_mappings,
 )
 _LOCK_BODIES = by_index(_BY_UUID.with_for_update(), instance_mappings)
 _COLUMNS = tuple(column for column in operations.c if column is not operations.c.sealed)
 """What is read of operations: all but their secrets."""
-_OF_UUIDS = sa.select(*_COLUMNS).where(operations.c.uuid.in_(dialect.uuids())).order_by(operations.c.uuid)
+_OF_UUIDS = sa.select(*_COLUMNS).where(operations.c.uuid.in_(dialect.uuids_parameter())).order_by(operations.c.uuid)
 _LOCK = by_index(_OF_UUIDS.with_for_update(), operations)
 _OPEN = (
     sa.select(*_COLUMNS)
@@ -87,8 +87,8 @@ _OPEN = (
     .order_by(operations.c.open_for)
     .limit(sa.bindparam("limit"))
 )
-_OPEN_FOR = sa.select(*_COLUMNS).where(operations.c.open_for.in_(dialect.uuids()))
-_OF_TWINS = sa.select(*_COLUMNS).where(operations.c.twin_uuid.in_(dialect.uuids()), operations.c.open_for.is_not(None))
+_OPEN_FOR = sa.select(*_COLUMNS).where(operations.c.open_for.in_(dialect.uuids_parameter()))
+_OF_TWINS = sa.select(*_COLUMNS).where(operations.c.twin_uuid.in_(dialect.uuids_parameter()), operations.c.open_for.is_not(None))
 _OF_SERVER = sa.select(*_COLUMNS).where(operations.c.server_uuid == sa.bindparam("server")).order_by(operations.c.created_at.desc())
 
 
@@ -154,36 +154,36 @@ def body_of(row: sa.Row[Any]) -> Body:
 
 def get(tx: ApiTransaction, uuids: Sequence[str]) -> list[Operation]:
     """The operations with these uuids, by uuid."""
-    return readable(tx.execute(_OF_UUIDS, {"uuids": list(uuids)}), operation_of, operations)
+    return convert_readable(tx.execute(_OF_UUIDS, {"uuids": list(uuids)}), operation_of, operations)
 
 
 def of_server(tx: ApiTransaction, server_uuid: str, limit: int = 1000) -> list[Operation]:
     """The operations of a server, newest first."""
-    return readable(tx.execute(_OF_SERVER.limit(limit), {"server": server_uuid}), operation_of, operations)
+    return convert_readable(tx.execute(_OF_SERVER.limit(limit), {"server": server_uuid}), operation_of, operations)
 
 
 def open_for(tx: ApiTransaction, servers: Collection[str]) -> dict[str, Operation]:
     """The open operations of these servers, by server."""
-    found: dict[str, Operation] = {}
-    wanted = sorted(servers)
-    for start in range(0, len(wanted), dialect.IN_LIST_SIZE):
-        rows = tx.execute(_OPEN_FOR, {"uuids": wanted[start : start + dialect.IN_LIST_SIZE]})
-        found |= {operation.server_uuid: operation for operation in readable(rows, operation_of, operations)}
-    return found
+    operation_by_server: dict[str, Operation] = {}
+    ordered_servers = sorted(servers)
+    for start in range(0, len(ordered_servers), dialect.IN_LIST_SIZE):
+        rows = tx.execute(_OPEN_FOR, {"uuids": ordered_servers[start : start + dialect.IN_LIST_SIZE]})
+        operation_by_server |= {operation.server_uuid: operation for operation in convert_readable(rows, operation_of, operations)}
+    return operation_by_server
 
 
 def of_twins(tx: ApiTransaction, twins: Collection[str]) -> dict[str, Operation]:
     """The open operations whose twins these are, by twin. At most ``dialect.IN_LIST_SIZE``."""
     if not twins:
         return {}
-    found = readable(tx.execute(_OF_TWINS, {"uuids": sorted(twins)}), operation_of, operations)
-    return {operation.twin_uuid: operation for operation in found if operation.twin_uuid is not None}
+    twin_operations = convert_readable(tx.execute(_OF_TWINS, {"uuids": sorted(twins)}), operation_of, operations)
+    return {operation.twin_uuid: operation for operation in twin_operations if operation.twin_uuid is not None}
 
 
 def cells_left(tx: ApiTransaction, twins: Collection[str]) -> list[str]:
     """The cells of the sources of these twins. At most ``dialect.IN_LIST_SIZE``."""
     sources = [operation.source_uuid for operation in of_twins(tx, twins).values() if operation.source_uuid is not None]
-    return sorted({body.server.cell_uuid for body in bodies(tx, sources).values() if body.server.cell_uuid is not None})
+    return sorted({body.server.cell_uuid for body in bodies_by_uuid(tx, sources).values() if body.server.cell_uuid is not None})
 
 
 def open_page(tx: ApiTransaction, limit: int, after: str = "") -> list[OpenOperation]:
@@ -197,19 +197,21 @@ def open_page(tx: ApiTransaction, limit: int, after: str = "") -> list[OpenOpera
 
 def with_bodies(tx: ApiTransaction, uuids: Sequence[str]) -> list[OpenOperation]:
     """Those of these operations that are open, with their bodies."""
-    found = [operation for operation in get(tx, uuids) if operation.outcome is None]
-    return _with_bodies(tx, found, _BY_UUID)
+    open_operations = [operation for operation in get(tx, uuids) if operation.outcome is None]
+    return _with_bodies(tx, open_operations, _BY_UUID)
 
 
-def _with_bodies(tx: ApiTransaction, found: Sequence[Operation], query: sa.Select[Any]) -> list[OpenOperation]:
+def _with_bodies(tx: ApiTransaction, open_operations: Sequence[Operation], query: sa.Select[Any]) -> list[OpenOperation]:
     """Nobody acts on an operation that has a body which cannot be read: without it, it would look as if that body were gone."""
-    uuids = _uuids_of(found)
-    bodies, damaged = _bodies(tx, uuids, query)
+    uuids = _uuids_of(open_operations)
+    bodies, damaged = _read_bodies(tx, uuids, query)
     if damaged:
-        found = [_with_damaged(each, damaged) for each in found]
+        open_operations = [_with_damaged(operation, damaged) for operation in open_operations]
     return [
-        OpenOperation(operation=each, source=bodies.get(each.source_uuid or ""), twin=bodies.get(each.twin_uuid or ""))
-        for each in found
+        OpenOperation(
+            operation=operation, source=bodies.get(operation.source_uuid or ""), twin=bodies.get(operation.twin_uuid or "")
+        )
+        for operation in open_operations
     ]
 
 
@@ -219,31 +221,36 @@ def _with_damaged(operation: Operation, damaged: Collection[str]) -> Operation:
     return msgspec.structs.replace(operation, unreadable=", ".join(reasons)) if odd else operation
 
 
-def bodies(tx: ApiTransaction, uuids: Collection[str]) -> dict[str, Body]:
+def bodies_by_uuid(tx: ApiTransaction, uuids: Collection[str]) -> dict[str, Body]:
     """The bodies with these uuids, by uuid, unlocked."""
-    return _bodies(tx, uuids, _BY_UUID)[0]
+    return _read_bodies(tx, uuids, _BY_UUID)[0]
 
 
-def body(tx: ApiTransaction, uuid: str) -> Body:
+def read_body(tx: ApiTransaction, uuid: str) -> Body:
     """One that there is, unlocked. Raises errors.Conflict if its row cannot be read."""
     return read_one(tx.execute(_BY_UUID, {"uuids": [uuid]}).one(), body_of, instance_mappings)
 
 
-def _uuids_of(found: Iterable[Operation]) -> set[str]:
-    return {uuid for each in found for uuid in (each.server_uuid, each.source_uuid, each.twin_uuid) if uuid is not None}
+def _uuids_of(listed: Iterable[Operation]) -> set[str]:
+    return {
+        uuid
+        for operation in listed
+        for uuid in (operation.server_uuid, operation.source_uuid, operation.twin_uuid)
+        if uuid is not None
+    }
 
 
-def _bodies(tx: ApiTransaction, uuids: Collection[str], query: sa.Select[Any]) -> tuple[dict[str, Body], set[str]]:
+def _read_bodies(tx: ApiTransaction, uuids: Collection[str], query: sa.Select[Any]) -> tuple[dict[str, Body], set[str]]:
     """The bodies by uuid, and the uuids of those whose rows cannot be read."""
-    found: dict[str, Body] = {}
+    body_by_uuid: dict[str, Body] = {}
     damaged: set[str] = set()
-    wanted = sorted(uuids)
-    for start in range(0, len(wanted), dialect.IN_LIST_SIZE):
-        rows = tx.execute(query, {"uuids": wanted[start : start + dialect.IN_LIST_SIZE]}).all()
-        read = {body.uuid: body for body in readable(rows, body_of, instance_mappings)}
-        found |= read
+    ordered_uuids = sorted(uuids)
+    for start in range(0, len(ordered_uuids), dialect.IN_LIST_SIZE):
+        rows = tx.execute(query, {"uuids": ordered_uuids[start : start + dialect.IN_LIST_SIZE]}).all()
+        read = {body.uuid: body for body in convert_readable(rows, body_of, instance_mappings)}
+        body_by_uuid |= read
         damaged |= {row.instance_uuid for row in rows} - read.keys()
-    return found, damaged
+    return body_by_uuid, damaged
 
 
 class OperationQuery(Object, frozen=True, kw_only=True):
@@ -267,7 +274,7 @@ class OperationQuery(Object, frozen=True, kw_only=True):
     limit: int = 1000
     marker: str | None = None
 
-    def after(self, marker: str) -> OperationQuery:
+    def page_after(self, marker: str) -> OperationQuery:
         """The query of the page that follows this operation."""
         return msgspec.structs.replace(self, marker=marker)
 
@@ -291,7 +298,7 @@ def list_(tx: ApiTransaction, query: OperationQuery) -> list[Operation]:
     if query.changed_before is not None:
         conditions.append(of.updated_at <= query.changed_before)
     if query.marker is not None:
-        conditions.append(_follows(tx, query.marker))
+        conditions.append(_is_after_marker(tx, query.marker))
     if query.host is not None:
         conditions.append(sa.or_(of.source_host == query.host, of.target_host == query.host))
     if query.cell_uuid is not None:
@@ -300,10 +307,10 @@ def list_(tx: ApiTransaction, query: OperationQuery) -> list[Operation]:
         )
         conditions.append(in_cell.exists())
     statement = sa.select(*_COLUMNS).where(*conditions).order_by(of.created_at.desc(), of.uuid).limit(query.limit)
-    return readable(tx.execute(statement), operation_of, operations)
+    return convert_readable(tx.execute(statement), operation_of, operations)
 
 
-def _follows(tx: ApiTransaction, marker: str) -> sa.ColumnElement[bool]:
+def _is_after_marker(tx: ApiTransaction, marker: str) -> sa.ColumnElement[bool]:
     of = operations.c
     at = tx.execute(sa.select(of.created_at).where(of.uuid == marker)).scalar_one_or_none()
     if at is None:
@@ -312,7 +319,7 @@ def _follows(tx: ApiTransaction, marker: str) -> sa.ColumnElement[bool]:
 
 
 _FAILED = sa.select(operations.c.server_uuid).where(
-    operations.c.server_uuid.in_(dialect.uuids()),
+    operations.c.server_uuid.in_(dialect.uuids_parameter()),
     operations.c.kind == sa.bindparam("kind"),
     operations.c.outcome == Outcome.GIVEN_UP,
     operations.c.ended_at >= sa.bindparam("since"),
@@ -321,21 +328,23 @@ _FAILED = sa.select(operations.c.server_uuid).where(
 
 def lately_given_up(tx: ApiTransaction, servers: Collection[str], kind: OperationKind, since: float) -> set[str]:
     """Those of these servers whose operation of this kind was given up since then (seconds since the epoch)."""
-    found: set[str] = set()
-    wanted = sorted(servers)
-    for start in range(0, len(wanted), dialect.IN_LIST_SIZE):
-        some = {"uuids": wanted[start : start + dialect.IN_LIST_SIZE], "kind": kind, "since": since}
-        found.update(tx.execute(_FAILED, some).scalars())
-    return found
+    given_up: set[str] = set()
+    ordered_servers = sorted(servers)
+    for start in range(0, len(ordered_servers), dialect.IN_LIST_SIZE):
+        parameters = {"uuids": ordered_servers[start : start + dialect.IN_LIST_SIZE], "kind": kind, "since": since}
+        given_up.update(tx.execute(_FAILED, parameters).scalars())
+    return given_up
 
 
 # -- secrets of rebuilds --------------------------------------------------------------------------------------------------------
 
 _KEEP = sa.update(operations).where(operations.c.uuid == sa.bindparam("op")).values(sealed=sa.bindparam("text"))
 _KEPT = sa.select(operations.c.uuid, operations.c.sealed).where(
-    operations.c.uuid.in_(dialect.uuids()), operations.c.sealed.is_not(None)
+    operations.c.uuid.in_(dialect.uuids_parameter()), operations.c.sealed.is_not(None)
 )
-_ERASE = by_index(sa.update(operations).where(operations.c.uuid.in_(dialect.uuids())).values(sealed=sa.null()), operations)
+_ERASE = by_index(
+    sa.update(operations).where(operations.c.uuid.in_(dialect.uuids_parameter())).values(sealed=sa.null()), operations
+)
 
 
 def keep_secrets(tx: ApiTransaction, sealed: Mapping[str, str]) -> None:
@@ -374,33 +383,42 @@ class Locked(Object, frozen=True, kw_only=True):
 
 def lock_bodies(tx: ApiTransaction, uuids: Collection[str]) -> dict[str, Body]:
     """Lock these bodies in the order of their uuids; return them by uuid."""
-    found, damaged = _bodies(tx, uuids, _LOCK_BODIES)
+    locked_bodies, damaged = _read_bodies(tx, uuids, _LOCK_BODIES)
     if damaged:
         raise errors.Conflict(f"the row of body {min(map(str, damaged))} cannot be read: the log says why")
-    return found
+    return locked_bodies
 
 
-def lock(tx: ApiTransaction, uuids: Collection[str], states: Collection[OperationState], *, frozen: bool = False) -> Locked:
+def lock_operations(
+    tx: ApiTransaction, uuids: Collection[str], states: Collection[OperationState], *, frozen: bool = False
+) -> Locked:
     """Lock those of these operations that are in one of ``states``, their bodies and home rows first.
 
     ``frozen``: only those that have not been compared with their cells; else these are left out.
     """
     # which bodies these are never changes, so it may be read without a lock
-    found = lock_bodies(tx, _uuids_of(get(tx, sorted(uuids))))
-    now = readable(tx.execute(_LOCK, {"uuids": sorted(uuids)}), operation_of, operations)
-    wanted = tuple(
-        OpenOperation(operation=each, source=found.get(each.source_uuid or ""), twin=found.get(each.twin_uuid or ""))
-        for each in now
-        if each.outcome is None and each.state in states and not each.unreadable and (each.frozen is not None) is frozen
+    locked_bodies = lock_bodies(tx, _uuids_of(get(tx, sorted(uuids))))
+    now = convert_readable(tx.execute(_LOCK, {"uuids": sorted(uuids)}), operation_of, operations)
+    open_operations = tuple(
+        OpenOperation(
+            operation=operation,
+            source=locked_bodies.get(operation.source_uuid or ""),
+            twin=locked_bodies.get(operation.twin_uuid or ""),
+        )
+        for operation in now
+        if operation.outcome is None
+        and operation.state in states
+        and not operation.unreadable
+        and (operation.frozen is not None) is frozen
     )
-    return Locked(operations=wanted, bodies=found)
+    return Locked(operations=open_operations, bodies=locked_bodies)
 
 
 # -- ends ----------------------------------------------------------------------------------------------------------------------
 
 _END = by_index(
     sa.update(operations)
-    .where(operations.c.uuid.in_(dialect.uuids()), operations.c.open_for.is_not(None))
+    .where(operations.c.uuid.in_(dialect.uuids_parameter()), operations.c.open_for.is_not(None))
     .values(
         state=OperationState.ENDED,
         open_for=sa.null(),
@@ -419,23 +437,27 @@ _WHY = (
 )
 
 
-def end(tx: ApiTransaction, some: Sequence[Operation], outcome: Outcome, now: float, fault: str | None = None) -> None:
+def end_operations(
+    tx: ApiTransaction, operations_to_end: Sequence[Operation], outcome: Outcome, now: float, fault: str | None = None
+) -> None:
     """End these operations, which the caller has locked. ``fault``: the reason, where none is known yet.
 
     The snapshot of a server that does not stay shelved is of no use any more, nor is an image that was not made.
     """
-    if not some:
+    if not operations_to_end:
         return
-    tx.execute(_END, {"uuids": [each.uuid for each in some], "how": outcome, "now": now})
+    tx.execute(_END, {"uuids": [operation.uuid for operation in operations_to_end], "how": outcome, "now": now})
     if fault is not None:
-        tx.execute(_WHY, [{"op": each.uuid, "why": fault} for each in some])
+        tx.execute(_WHY, [{"op": operation.uuid, "why": fault} for operation in operations_to_end])
     if outcome is not Outcome.DONE:
-        server_images.forget(tx, [each.uuid for each in some if each.kind.makes_image])
-        written = [each for each in some if each.kind is OperationKind.SHELVE or each.kind.makes_image]
-        image_removals.add(tx, {each.uuid: each.source_uuid for each in written}, now)
-    at_commit(tx, partial(_count, [each.kind for each in some], outcome))
+        server_images.forget_images(tx, [operation.uuid for operation in operations_to_end if operation.kind.makes_image])
+        written = [
+            operation for operation in operations_to_end if operation.kind is OperationKind.SHELVE or operation.kind.makes_image
+        ]
+        image_removals.add_removals(tx, {operation.uuid: operation.source_uuid for operation in written}, now)
+    at_commit(tx, partial(_count_ended, [operation.kind for operation in operations_to_end], outcome))
 
 
-def _count(kinds: Sequence[OperationKind], outcome: Outcome) -> None:
+def _count_ended(kinds: Sequence[OperationKind], outcome: Outcome) -> None:
     for kind in kinds:
         metrics.OPERATIONS_ENDED.labels(kind, outcome).inc()

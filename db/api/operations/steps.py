@@ -26,7 +26,7 @@ from db.sql.keyed import KeyedDelete, by_index
 from objects import errors, notification, stored, text
 from objects.base import Object
 from objects.operation import NOBODY, Initiator, Operation, OperationKind, OperationState, Outcome
-from objects.quota import QuotaUsage, shares
+from objects.quota import QuotaUsage, sum_shares
 from objects.task import Power, StoredContent, TaskState
 
 State = OperationState
@@ -34,7 +34,7 @@ State = OperationState
 _C = instance_mappings.c
 _LOCK_REQUESTS = by_index(
     sa.select(build_requests.c.instance_uuid, build_requests.c.state, build_requests.c.fence)
-    .where(build_requests.c.instance_uuid.in_(dialect.uuids()))
+    .where(build_requests.c.instance_uuid.in_(dialect.uuids_parameter()))
     .order_by(build_requests.c.instance_uuid)
     .with_for_update(),
     build_requests,
@@ -42,7 +42,7 @@ _LOCK_REQUESTS = by_index(
 _TAKE_REQUESTS = KeyedDelete(build_requests.c.instance_uuid, returning=[build_requests.c.instance_uuid])
 _FREE_LEASE = by_index(
     sa.update(build_requests)
-    .where(build_requests.c.instance_uuid.in_(dialect.uuids()), build_requests.c.owner.is_(None))
+    .where(build_requests.c.instance_uuid.in_(dialect.uuids_parameter()), build_requests.c.owner.is_(None))
     .values(lease_until=sa.bindparam("now")),
     build_requests,
 )
@@ -52,29 +52,31 @@ _LEAVE = (
     .values(owner=None, lease_until=sa.bindparam("until"))
 )
 _SET = by_index(
-    sa.update(table).where(table.c.uuid.in_(dialect.uuids())).values(state=sa.bindparam("to"), updated_at=sa.bindparam("now")),
+    sa.update(table)
+    .where(table.c.uuid.in_(dialect.uuids_parameter()))
+    .values(state=sa.bindparam("to"), updated_at=sa.bindparam("now")),
     table,
 )
 _START = by_index(
     sa.update(table)
-    .where(table.c.uuid.in_(dialect.uuids()))
+    .where(table.c.uuid.in_(dialect.uuids_parameter()))
     .values(state=State.STARTING, power_before=Power.ON, updated_at=sa.bindparam("now")),
     table,
 )
-_HELD = by_index(sa.update(table).where(table.c.uuid.in_(dialect.uuids())).values(held=sa.true()), table)
+_HELD = by_index(sa.update(table).where(table.c.uuid.in_(dialect.uuids_parameter())).values(held=sa.true()), table)
 _DUE_NOW = by_index(
     sa.update(table)
-    .where(table.c.uuid.in_(dialect.uuids()), table.c.deadline > sa.bindparam("now"))
+    .where(table.c.uuid.in_(dialect.uuids_parameter()), table.c.deadline > sa.bindparam("now"))
     .values(deadline=sa.bindparam("now")),
     table,
 )
 _FAULT = sa.update(table).where(table.c.uuid == sa.bindparam("op")).values(fault=sa.bindparam("why"))
 _TARGET = sa.update(table).where(table.c.uuid == sa.bindparam("op")).values(target_host=sa.bindparam("to_host"))
 _SHOW = by_index(
-    sa.update(instance_mappings).where(_C.instance_uuid.in_(dialect.uuids())).values(hidden=sa.false()), instance_mappings
+    sa.update(instance_mappings).where(_C.instance_uuid.in_(dialect.uuids_parameter())).values(hidden=sa.false()), instance_mappings
 )
 _HIDE = by_index(
-    sa.update(instance_mappings).where(_C.instance_uuid.in_(dialect.uuids())).values(hidden=sa.true()), instance_mappings
+    sa.update(instance_mappings).where(_C.instance_uuid.in_(dialect.uuids_parameter())).values(hidden=sa.true()), instance_mappings
 )
 _POINT = sa.update(instance_mappings).where(_C.instance_uuid == sa.bindparam("home")).values(body_uuid=sa.bindparam("body"))
 _MARK = (
@@ -90,7 +92,7 @@ _MARK = (
 )
 _GONE = by_index(
     sa.update(instance_mappings)
-    .where(_C.instance_uuid.in_(dialect.uuids()))
+    .where(_C.instance_uuid.in_(dialect.uuids_parameter()))
     .values(state="deleted", terminated_at=sa.bindparam("now")),
     instance_mappings,
 )
@@ -120,33 +122,35 @@ NOTHING = Stepped()
 # -- the twin, in the hands of the conductor that leased its request --------------------------------------------------------------
 
 
-def hold(tx: ApiTransaction, fences: Mapping[str, int], until: Mapping[str, float], now: float) -> dict[str, str]:
+def hold_sources(tx: ApiTransaction, fences: Mapping[str, int], until: Mapping[str, float], now: float) -> dict[str, str]:
     """These twins are staged: from now on their sources are asked to be off. Returns the uuids of their operations, by twin.
 
     ``fences``: under which their requests are leased, by twin. A twin that is missing in the answer is lost: the caller stops.
-    ``until``: by twin, when to lease it again if its source may still run. Nobody drives it until then, or until ``due``.
+    ``until``: by twin, when to lease it again if its source may still run. Nobody drives it until then, or until ``queue_twins``.
     """
-    found = operations.of_twins(tx, _leased(tx, fences))
-    locked = operations.lock(tx, [each.uuid for each in found.values()], (State.PLACING, State.HOLDING))
-    fresh = [each.operation.uuid for each in locked.operations if each.operation.state is State.PLACING]
+    twin_operations = operations.of_twins(tx, _lock_leased(tx, fences))
+    locked = operations.lock_operations(tx, [opened.uuid for opened in twin_operations.values()], (State.PLACING, State.HOLDING))
+    fresh = [opened.operation.uuid for opened in locked.operations if opened.operation.state is State.PLACING]
     if fresh:
         tx.execute(_SET, {"uuids": fresh, "to": State.HOLDING, "now": now})
-        guests = [each.operation.uuid for each in locked.operations if each.operation.kind.holds]
+        guests = [opened.operation.uuid for opened in locked.operations if opened.operation.kind.holds_source]
         tx.execute(_HELD, {"uuids": [uuid for uuid in fresh if uuid in guests]})
-    waiting = [each.twin.uuid for each in locked.operations if each.twin is not None and not _is_source_held(each)]
+    waiting = [opened.twin.uuid for opened in locked.operations if opened.twin is not None and not _is_source_held(opened)]
     if waiting:
         tx.execute(_LEAVE, [{"twin": twin, "until": until[twin]} for twin in waiting])
-    return {each.twin.uuid: each.operation.uuid for each in locked.operations if each.twin is not None}
+    return {opened.twin.uuid: opened.operation.uuid for opened in locked.operations if opened.twin is not None}
 
 
-def held(tx: ApiTransaction, fences: Mapping[str, int]) -> dict[str, Operation]:
+def lock_held(tx: ApiTransaction, fences: Mapping[str, int]) -> dict[str, Operation]:
     """Lock the operations of these twins whose sources may not run any more, with requests and bodies; return them by twin.
 
-    ``fences``: under which the requests are leased. Twins whose sources may still run are left out: they wait for ``due``.
+    ``fences``: under which the requests are leased. Twins whose sources may still run are left out: they wait for ``queue_twins``.
     """
-    found = operations.of_twins(tx, _leased(tx, fences))
-    locked = operations.lock(tx, [each.uuid for each in found.values()], (State.HOLDING,))
-    return {each.twin.uuid: each.operation for each in locked.operations if each.twin is not None and _is_source_held(each)}
+    twin_operations = operations.of_twins(tx, _lock_leased(tx, fences))
+    locked = operations.lock_operations(tx, [opened.uuid for opened in twin_operations.values()], (State.HOLDING,))
+    return {
+        opened.twin.uuid: opened.operation for opened in locked.operations if opened.twin is not None and _is_source_held(opened)
+    }
 
 
 def handed_over(tx: ApiTransaction, hosts: Mapping[str, str], now: float) -> None:
@@ -155,30 +159,30 @@ def handed_over(tx: ApiTransaction, hosts: Mapping[str, str], now: float) -> Non
     tx.execute(_TARGET, [{"op": uuid, "to_host": host} for uuid, host in sorted(hosts.items())])
 
 
-def _leased(tx: ApiTransaction, fences: Mapping[str, int]) -> list[str]:
+def _lock_leased(tx: ApiTransaction, fences: Mapping[str, int]) -> list[str]:
     """Lock these requests; return those that are still leased under their fences."""
     rows = tx.execute(_LOCK_REQUESTS, {"uuids": sorted(fences)}) if fences else ()
     return [row.instance_uuid for row in rows if row.state == "leased" and row.fence == fences[row.instance_uuid]]
 
 
-def _is_source_held(each: OpenOperation) -> bool:
-    operation = each.operation
-    if not operation.kind.holds:  # there is no guest, or it goes over while it runs
-        return each.source is not None and not each.source.server.deleted
-    return each.source is not None and each.source.is_held(operation.number, forced=operation.forced)
+def _is_source_held(opened: OpenOperation) -> bool:
+    operation = opened.operation
+    if not operation.kind.holds_source:  # there is no guest, or it goes over while it runs
+        return opened.source is not None and not opened.source.server.deleted
+    return opened.source is not None and opened.source.is_held(operation.number, forced=operation.forced)
 
 
 # -- the sweep ---------------------------------------------------------------------------------------------------------------------
 
 
-def due(tx: ApiTransaction, uuids: Collection[str], now: float) -> Stepped:
+def queue_twins(tx: ApiTransaction, uuids: Collection[str], now: float) -> Stepped:
     """Their sources are off: let the next conductor lease the twins' requests and hand them over.
 
     A request that a conductor drives keeps its lease: else each sweep would take the move from who is about to hand it over.
     """
     locked = _lock_with_requests(tx, uuids, (State.HOLDING,))
-    ready = tuple(each for each in locked.operations if _is_source_held(each))
-    twins = [each.twin.uuid for each in ready if each.twin is not None]
+    ready = tuple(opened for opened in locked.operations if _is_source_held(opened))
+    twins = [opened.twin.uuid for opened in ready if opened.twin is not None]
     if twins:
         tx.execute(_FREE_LEASE, {"uuids": sorted(twins), "now": now})
     return Stepped(operations=ready)
@@ -186,82 +190,90 @@ def due(tx: ApiTransaction, uuids: Collection[str], now: float) -> Stepped:
 
 def send(tx: ApiTransaction, uuids: Collection[str], now: float) -> Stepped:
     """The twins of live migrations listen: from now on their sources are asked to go over to them."""
-    locked = operations.lock(tx, uuids, (State.BUILDING,))
-    ready = tuple(each for each in locked.operations if each.operation.kind is OperationKind.LIVE_MIGRATE and _listens(each))
-    _set(tx, ready, State.SENDING, now)
+    locked = operations.lock_operations(tx, uuids, (State.BUILDING,))
+    ready = tuple(
+        opened for opened in locked.operations if opened.operation.kind is OperationKind.LIVE_MIGRATE and _is_twin_listening(opened)
+    )
+    _set_state(tx, ready, State.SENDING, now)
     if ready:
-        tx.execute(_HELD, {"uuids": [each.operation.uuid for each in ready]})
+        tx.execute(_HELD, {"uuids": [opened.operation.uuid for opened in ready]})
     return Stepped(operations=ready)
 
 
-def _listens(each: OpenOperation) -> bool:
-    source, twin = each.source, each.twin
+def _is_twin_listening(opened: OpenOperation) -> bool:
+    source, twin = opened.source, opened.twin
     if source is None or twin is None or source.server.deleted or twin.server.deleted:
         return False
     return twin.server.state == "active"
 
 
-def switch(tx: ApiTransaction, stamp: claims.Stamp, uuids: Collection[str], now: float) -> Stepped:
+def switch_servers(tx: ApiTransaction, stamp: claims.Stamp, uuids: Collection[str], now: float) -> Stepped:
     """The twins are ACTIVE: they are the servers now. Some wait for their users; of all others the sources are deleted."""
-    locked = operations.lock(tx, uuids, (State.BUILDING, State.SENDING))
-    ready = [each for each in locked.operations if _may_switch(each)]
-    point(tx, [(each, each.twin, each.source) for each in ready], now)
-    waiting = [each for each in ready if each.operation.waits]
+    locked = operations.lock_operations(tx, uuids, (State.BUILDING, State.SENDING))
+    ready = [opened for opened in locked.operations if _may_switch(opened)]
+    point_servers(tx, [(opened, opened.twin, opened.source) for opened in ready], now)
+    waiting = [opened for opened in ready if opened.operation.waits_for_user]
     if waiting:
-        tx.execute(_SET, {"uuids": [each.operation.uuid for each in waiting], "to": State.VERIFY, "now": now})
-    deleted = _part(tx, stamp, [each for each in ready if each not in waiting], now)
+        tx.execute(_SET, {"uuids": [opened.operation.uuid for opened in waiting], "to": State.VERIFY, "now": now})
+    deleted = _complete_moves(tx, stamp, [opened for opened in ready if opened not in waiting], now)
     return Stepped(operations=tuple(ready), deleted=tuple(deleted))
 
 
-def _may_switch(each: OpenOperation) -> bool:
-    source, twin = each.source, each.twin
+def _may_switch(opened: OpenOperation) -> bool:
+    source, twin = opened.source, opened.twin
     if source is None or twin is None or source.server.deleted or source.hidden:
         return False
-    if each.operation.kind is OperationKind.LIVE_MIGRATE and not has_received(each):
+    if opened.operation.kind is OperationKind.LIVE_MIGRATE and not has_received(opened):
         return False
     return twin.server.state == "active" and not twin.server.deleted and twin.hidden
 
 
-def has_received(each: OpenOperation) -> bool:
+def has_received(opened: OpenOperation) -> bool:
     """Whether the twin of a live migration has answered that the guest has gone over to it. Only the twin's answer counts."""
-    return _answer_of_twin(each) is TaskState.DONE
+    return _answer_of_twin(opened) is TaskState.DONE
 
 
-def has_closed(each: OpenOperation) -> bool:
+def has_closed(opened: OpenOperation) -> bool:
     """Whether the twin has answered that it has received nothing. It has closed before that, so nothing goes over any more."""
-    return _answer_of_twin(each) is TaskState.FAILED
+    return _answer_of_twin(opened) is TaskState.FAILED
 
 
-def _answer_of_twin(each: OpenOperation) -> TaskState | None:
-    asked = each.operation.state is State.SENDING and each.twin is not None
-    return each.twin.answer if asked and each.twin is not None and each.twin.was_told(each.operation.number + 2) else None
+def _answer_of_twin(opened: OpenOperation) -> TaskState | None:
+    is_sending = opened.operation.state is State.SENDING and opened.twin is not None
+    return (
+        opened.twin.task_answer
+        if is_sending and opened.twin is not None and opened.twin.was_told(opened.operation.number + 2)
+        else None
+    )
 
 
-def confirm(tx: ApiTransaction, stamp: claims.Stamp, uuids: Collection[str], now: float) -> Stepped:
+def confirm_moves(tx: ApiTransaction, stamp: claims.Stamp, uuids: Collection[str], now: float) -> Stepped:
     """The user, or time, says that the moved server is right: delete what it was before, and charge its new size."""
-    locked = operations.lock(tx, uuids, (State.VERIFY,))
-    return Stepped(operations=locked.operations, deleted=tuple(_part(tx, stamp, locked.operations, now)))
+    locked = operations.lock_operations(tx, uuids, (State.VERIFY,))
+    return Stepped(operations=locked.operations, deleted=tuple(_complete_moves(tx, stamp, locked.operations, now)))
 
 
-def revert(tx: ApiTransaction, uuids: Collection[str], now: float) -> Stepped:
+def revert_moves(tx: ApiTransaction, uuids: Collection[str], now: float) -> Stepped:
     """The user wants the server as it was: its twin is asked to be off first."""
-    locked = operations.lock(tx, uuids, (State.VERIFY,))
-    _set(tx, locked.operations, State.REVERTING, now)
+    locked = operations.lock_operations(tx, uuids, (State.VERIFY,))
+    _set_state(tx, locked.operations, State.REVERTING, now)
     return Stepped(operations=locked.operations)
 
 
 def point_back(tx: ApiTransaction, stamp: claims.Stamp, uuids: Collection[str], dead: Collection[str], now: float) -> Stepped:
     """The twins are off: their sources are the servers again. ``dead``: operations whose twins' hosts are called dead."""
     locked = _lock_with_requests(tx, uuids, (State.REVERTING,))
-    ready = [each for each in locked.operations if _may_point_back(each, forced=each.operation.uuid in dead)]
-    point(tx, [(each, each.source, each.twin) for each in ready], now)
-    deleted = drop(tx, stamp, [each.twin for each in ready if each.twin is not None], _initiators(ready), now)
-    _set(tx, ready, State.STARTING, now)
+    ready = [opened for opened in locked.operations if _may_point_back(opened, forced=opened.operation.uuid in dead)]
+    point_servers(tx, [(opened, opened.source, opened.twin) for opened in ready], now)
+    deleted = drop_bodies(
+        tx, stamp, [opened.twin for opened in ready if opened.twin is not None], _initiators_by_server(ready), now
+    )
+    _set_state(tx, ready, State.STARTING, now)
     return Stepped(operations=tuple(ready), deleted=tuple(deleted))
 
 
-def _may_point_back(each: OpenOperation, *, forced: bool) -> bool:
-    source, twin, number = each.source, each.twin, each.operation.number + 2
+def _may_point_back(opened: OpenOperation, *, forced: bool) -> bool:
+    source, twin, number = opened.source, opened.twin, opened.operation.number + 2
     if source is None or twin is None or source.server.deleted:
         return False
     return twin.is_held(number, forced=forced)
@@ -281,29 +293,35 @@ def give_up(
     whose twins' hosts are called dead. A live migration that sends is otherwise given up only after its twin has closed.
     """
     locked = _lock_with_requests(tx, faults, (State.PLACING, State.HOLDING, State.BUILDING, State.SENDING))
-    some = tuple(
-        each
-        for each in locked.operations
-        if each.operation.state is not State.SENDING or has_closed(each) or each.operation.uuid in dead
+    operations_here = tuple(
+        opened
+        for opened in locked.operations
+        if opened.operation.state is not State.SENDING or has_closed(opened) or opened.operation.uuid in dead
     )
     if fences is not None:
-        mine = set(_leased(tx, fences))
-        some = tuple(each for each in some if each.operation.twin_uuid in mine)
-    deleted = drop(tx, stamp, [each.twin for each in some if each.twin is not None], _initiators(some), now)
-    _set(tx, some, State.UNDOING, now)
-    _each(tx, _FAULT, [_reason(each.operation.uuid, faults) for each in some])
-    return Stepped(operations=some, deleted=tuple(deleted))
+        mine = set(_lock_leased(tx, fences))
+        operations_here = tuple(opened for opened in operations_here if opened.operation.twin_uuid in mine)
+    deleted = drop_bodies(
+        tx,
+        stamp,
+        [opened.twin for opened in operations_here if opened.twin is not None],
+        _initiators_by_server(operations_here),
+        now,
+    )
+    _set_state(tx, operations_here, State.UNDOING, now)
+    _execute_each(tx, _FAULT, [_fault_parameters(opened.operation.uuid, faults) for opened in operations_here])
+    return Stepped(operations=operations_here, deleted=tuple(deleted))
 
 
-def recall(tx: ApiTransaction, uuids: Collection[str], now: float) -> Stepped:
+def recall_migrations(tx: ApiTransaction, uuids: Collection[str], now: float) -> Stepped:
     """End live migrations that send, as at their deadlines: their twins are asked whether the guests have gone over."""
-    locked = operations.lock(tx, uuids, (State.SENDING,))
+    locked = operations.lock_operations(tx, uuids, (State.SENDING,))
     if locked.operations:
-        tx.execute(_DUE_NOW, {"uuids": [each.operation.uuid for each in locked.operations], "now": now})
+        tx.execute(_DUE_NOW, {"uuids": [opened.operation.uuid for opened in locked.operations], "now": now})
     return Stepped(operations=locked.operations)
 
 
-def abort(ledger: claims.Ledger, operation_uuid: str, why: str) -> Stepped:
+def abort_operation(ledger: claims.Ledger, operation_uuid: str, why: str) -> Stepped:
     """Give up an operation that is under way, or recall it if it sends. It changed nothing if it is in another state.
 
     Raises errors.NotCompared for a frozen one.
@@ -311,25 +329,25 @@ def abort(ledger: claims.Ledger, operation_uuid: str, why: str) -> Stepped:
     database = ledger.database
     for operation in database.read(operations.get, [operation_uuid]):
         operations.refuse_frozen(operation)
-    stepped = ledger.write(give_up, {operation_uuid: why}, database.now())
-    return stepped if stepped.operations else database.write(recall, [operation_uuid], database.now())
+    stepped = ledger.write(give_up, {operation_uuid: why}, database.current_time())
+    return stepped if stepped.operations else database.write(recall_migrations, [operation_uuid], database.current_time())
 
 
 def given_up(tx: ApiTransaction, uuids: Collection[str], now: float) -> Stepped:
     """The twins have ended: write back what the users had wanted of the sources, where these were asked to be off."""
-    locked = operations.lock(tx, uuids, (State.UNDOING,))
-    over = [each for each in locked.operations if each.twin is None or _has_ended(each.twin)]
-    _set(tx, [each for each in over if each.operation.held], State.STARTING, now)
-    operations.end(tx, [each.operation for each in over if not each.operation.held], Outcome.GIVEN_UP, now)
-    respawned = [each for each in over if each.operation.kind is OperationKind.RESPAWN]
-    _each(tx, _SHOW_FAULT, [{"uuid": each.operation.source_uuid, "why": _both_faults(each)} for each in respawned])
+    locked = operations.lock_operations(tx, uuids, (State.UNDOING,))
+    over = [opened for opened in locked.operations if opened.twin is None or _has_ended(opened.twin)]
+    _set_state(tx, [opened for opened in over if opened.operation.held], State.STARTING, now)
+    operations.end_operations(tx, [opened.operation for opened in over if not opened.operation.held], Outcome.GIVEN_UP, now)
+    respawned = [opened for opened in over if opened.operation.kind is OperationKind.RESPAWN]
+    _execute_each(tx, _SHOW_FAULT, [{"uuid": opened.operation.source_uuid, "why": _both_faults(opened)} for opened in respawned])
     return Stepped(operations=tuple(over))
 
 
-def _both_faults(each: OpenOperation) -> str:
+def _both_faults(opened: OpenOperation) -> str:
     """What happened in the first cell and in the other one."""
-    first = each.source.server.fault if each.source is not None else None
-    return text.clean(f"{first or ''} In another cell: {each.operation.fault or ''}".strip(), text.FAULTS_SIZE)
+    first = opened.source.server.fault if opened.source is not None else None
+    return text.clean_text(f"{first or ''} In another cell: {opened.operation.fault or ''}".strip(), text.FAULTS_SIZE)
 
 
 def _has_ended(twin: Body) -> bool:
@@ -338,122 +356,124 @@ def _has_ended(twin: Body) -> bool:
 
 def start_again(tx: ApiTransaction, uuids: Collection[str], state: OperationState, now: float) -> Stepped:
     """Users want these servers back that are off on their hosts, shelved or soft-deleted as ``state`` says: start them there."""
-    locked = operations.lock(tx, uuids, (state,))
+    locked = operations.lock_operations(tx, uuids, (state,))
     if locked.operations:
-        tx.execute(_START, {"uuids": [each.operation.uuid for each in locked.operations], "now": now})
+        tx.execute(_START, {"uuids": [opened.operation.uuid for opened in locked.operations], "now": now})
     return Stepped(operations=locked.operations)
 
 
-def reclaim(tx: ApiTransaction, stamp: claims.Stamp, uuids: Collection[str], now: float) -> Stepped:
+def reclaim_servers(tx: ApiTransaction, stamp: claims.Stamp, uuids: Collection[str], now: float) -> Stepped:
     """Delete these servers, which are still soft-deleted: their users have not restored them in time."""
-    locked = operations.lock(tx, uuids, (State.SOFT_DELETED,))
+    locked = operations.lock_operations(tx, uuids, (State.SOFT_DELETED,))
     carried: list[str] = []
-    for each in locked.operations:
-        if each.source is not None:
-            carried += _end_server(tx, stamp, each.source, [each.source], each.operation, Initiator.of(each.operation), now)
+    for opened in locked.operations:
+        if opened.source is not None:
+            carried += _end_server(
+                tx, stamp, opened.source, [opened.source], opened.operation, Initiator.of_operation(opened.operation), now
+            )
     return Stepped(operations=locked.operations, deleted=tuple(carried))
 
 
 def time_out(tx: ApiTransaction, uuids: Collection[str], now: float) -> Stepped:
     """Tasks past their deadlines: what the users had wanted before is written under higher numbers."""
-    locked = operations.lock(tx, uuids, (State.TASK,))
-    _set(tx, locked.operations, State.STARTING, now)
-    operations.erase_secrets(tx, [each.operation.uuid for each in locked.operations])
+    locked = operations.lock_operations(tx, uuids, (State.TASK,))
+    _set_state(tx, locked.operations, State.STARTING, now)
+    operations.erase_secrets(tx, [opened.operation.uuid for opened in locked.operations])
     why = "The host did not carry it out in time."
-    _each(tx, _FAULT, [{"op": each.operation.uuid, "why": why} for each in locked.operations])
+    _execute_each(tx, _FAULT, [{"op": opened.operation.uuid, "why": why} for opened in locked.operations])
     return Stepped(operations=locked.operations)
 
 
-def finish(tx: ApiTransaction, uuids: Collection[str], now: float) -> Stepped:
+def finish_tasks(tx: ApiTransaction, uuids: Collection[str], now: float) -> Stepped:
     """End operations in *task* whose tasks are over, and those in *starting* whose cells have the start.
 
     A server whose snapshot is complete is shelved. If the snapshot has failed, the server is started again as it was. So is one
     whose image, for example, has failed: it may not be shown in ERROR. An interface that its guest does not have is the server's no
     more: its addresses are free.
     """
-    locked = operations.lock(tx, uuids, (State.TASK, State.STARTING))
+    locked = operations.lock_operations(tx, uuids, (State.TASK, State.STARTING))
     done, failed, back = list[OpenOperation](), list[OpenOperation](), list[OpenOperation]()
-    for each in locked.operations:
-        told = each.source.server if each.source is not None else None
-        if told is None or told.deleted:
-            back.append(each)
-        elif each.operation.state is State.STARTING:
-            back += [each] if has_started(each) else []
-        elif told.task_number == each.operation.number and told.task_state.over:
-            has_failed = told.task_state is TaskState.FAILED and each.operation.kind is not OperationKind.FAIL
-            (failed if has_failed else done).append(each)
-    _each(tx, _FAULT, [{"op": each.operation.uuid, "why": _fault_of_task(each)} for each in failed])
-    shelved = [each for each in done if each.operation.kind is OperationKind.SHELVE]
-    done = [each for each in done if each not in shelved]
-    unchanged = [each for each in failed if _goes_back(each.operation.kind)]
-    failed = [each for each in failed if each not in unchanged]
-    _set(tx, shelved, State.SHELVED, now)
-    _set(tx, unchanged, State.STARTING, now)
-    operations.erase_secrets(tx, [each.operation.uuid for each in unchanged])
-    rebuilt = [each.operation for each in done if each.operation.kind is OperationKind.REBUILD]
-    _each(tx, _IMAGE, [_image_of(operation) for operation in rebuilt])
-    for each in (*done, *back):
-        if each.operation.args.mac is not None and _is_without_interface(each):
-            addresses.detach(tx, each.operation.server_uuid, each.operation.args.mac, now)
-    server_images.complete(tx, [(each.operation, _stored(each)) for each in done], now)
-    operations.end(tx, [each.operation for each in done], Outcome.DONE, now)
-    operations.end(tx, [each.operation for each in failed], Outcome.FAILED, now)
-    operations.end(tx, [each.operation for each in back if each.operation.fault], Outcome.GIVEN_UP, now)
-    operations.end(tx, [each.operation for each in back if not each.operation.fault], Outcome.REVERTED, now)
+    for opened in locked.operations:
+        server = opened.source.server if opened.source is not None else None
+        if server is None or server.deleted:
+            back.append(opened)
+        elif opened.operation.state is State.STARTING:
+            back += [opened] if has_started(opened) else []
+        elif server.task_number == opened.operation.number and server.task_state.is_over:
+            has_failed = server.task_state is TaskState.FAILED and opened.operation.kind is not OperationKind.FAIL
+            (failed if has_failed else done).append(opened)
+    _execute_each(tx, _FAULT, [{"op": opened.operation.uuid, "why": _fault_of_task(opened)} for opened in failed])
+    shelved = [opened for opened in done if opened.operation.kind is OperationKind.SHELVE]
+    done = [opened for opened in done if opened not in shelved]
+    unchanged = [opened for opened in failed if _goes_back(opened.operation.kind)]
+    failed = [opened for opened in failed if opened not in unchanged]
+    _set_state(tx, shelved, State.SHELVED, now)
+    _set_state(tx, unchanged, State.STARTING, now)
+    operations.erase_secrets(tx, [opened.operation.uuid for opened in unchanged])
+    rebuilt = [opened.operation for opened in done if opened.operation.kind is OperationKind.REBUILD]
+    _execute_each(tx, _IMAGE, [_image_of(operation) for operation in rebuilt])
+    for opened in (*done, *back):
+        if opened.operation.args.mac is not None and _is_without_interface(opened):
+            addresses.detach_interface(tx, opened.operation.server_uuid, opened.operation.args.mac, now)
+    server_images.complete_images(tx, [(opened.operation, _stored_content(opened)) for opened in done], now)
+    operations.end_operations(tx, [opened.operation for opened in done], Outcome.DONE, now)
+    operations.end_operations(tx, [opened.operation for opened in failed], Outcome.FAILED, now)
+    operations.end_operations(tx, [opened.operation for opened in back if opened.operation.fault], Outcome.GIVEN_UP, now)
+    operations.end_operations(tx, [opened.operation for opened in back if not opened.operation.fault], Outcome.REVERTED, now)
     return Stepped(operations=(*done, *shelved, *failed, *unchanged, *back))
 
 
 def _image_of(operation: Operation) -> dict[str, str | None]:
     """The image of a server that was rebuilt."""
     args = operation.args
-    image = None if args.rebuilt_from is None else stored.dump(args.rebuilt_from)
+    image = None if args.rebuilt_from is None else stored.dump_value(args.rebuilt_from)
     return {"uuid": operation.source_uuid, "to_image": args.image_id, "to_hash": args.image_hash or None, "from_image": image}
 
 
-def has_started(each: OpenOperation) -> bool:
+def has_started(opened: OpenOperation) -> bool:
     """Whether the cell has the start of an operation in *starting*: if it settles interfaces, whether that has ended there."""
-    told, number = each.source.server if each.source is not None else None, each.operation.number + 3
-    if told is None or told.deleted or told.state == "deleted" or told.task_number > number:
+    server, number = opened.source.server if opened.source is not None else None, opened.operation.number + 3
+    if server is None or server.deleted or server.state == "deleted" or server.task_number > number:
         return True
-    return told.task_number == number and (told.task_state.over or not each.operation.settles)
+    return server.task_number == number and (server.task_state.is_over or not opened.operation.settles_interfaces)
 
 
 def _goes_back(kind: OperationKind) -> bool:
     """Whether a task that failed leaves the server as it was before, which is written into its cell again."""
-    return kind is OperationKind.SHELVE or kind.is_harmless or kind.connects
+    return kind is OperationKind.SHELVE or kind.is_harmless or kind.changes_interfaces
 
 
-def _is_without_interface(each: OpenOperation) -> bool:
+def _is_without_interface(opened: OpenOperation) -> bool:
     """Whether the cell has told that the guest does not have the interface of this operation, which ends."""
-    operation, told = each.operation, each.source.server if each.source is not None else None
+    operation, server = opened.operation, opened.source.server if opened.source is not None else None
     removes = OperationKind.ATTACH_INTERFACE if operation.state is State.STARTING else OperationKind.DETACH_INTERFACE
-    if told is None or told.deleted or operation.kind is not removes:
+    if server is None or server.deleted or operation.kind is not removes:
         return False
     number = operation.number + (3 if operation.state is State.STARTING else 0)
-    return told.task_number == number and told.task_state is TaskState.DONE
+    return server.task_number == number and server.task_state is TaskState.DONE
 
 
-def _stored(each: OpenOperation) -> StoredContent | None:
+def _stored_content(opened: OpenOperation) -> StoredContent | None:
     """What the host of the source has written into the image store."""
-    return each.source.server.task_stored if each.source is not None else None
+    return opened.source.server.task_stored if opened.source is not None else None
 
 
-def _fault_of_task(each: OpenOperation) -> str:
-    return (each.source.server.task_fault if each.source is not None else None) or "The host gave no reason."
+def _fault_of_task(opened: OpenOperation) -> str:
+    return (opened.source.server.task_fault if opened.source is not None else None) or "The host gave no reason."
 
 
 # -- inside ------------------------------------------------------------------------------------------------------------------------
 
 
-def _each(tx: ApiTransaction, statement: sa.Update, rows: Sequence[Mapping[str, Any]]) -> None:
+def _execute_each(tx: ApiTransaction, statement: sa.Update, rows: Sequence[Mapping[str, Any]]) -> None:
     """Execute the statement for each of these rows of parameters."""
     if rows:
         tx.execute(statement, rows)
 
 
 def _lock_with_requests(tx: ApiTransaction, uuids: Collection[str], states: Collection[OperationState]) -> Locked:
-    lock_requests(tx, [each.twin_uuid for each in operations.get(tx, sorted(uuids)) if each.twin_uuid is not None])
-    return operations.lock(tx, uuids, states)
+    lock_requests(tx, [operation.twin_uuid for operation in operations.get(tx, sorted(uuids)) if operation.twin_uuid is not None])
+    return operations.lock_operations(tx, uuids, states)
 
 
 def lock_requests(tx: ApiTransaction, bodies: Sequence[str]) -> None:
@@ -462,25 +482,25 @@ def lock_requests(tx: ApiTransaction, bodies: Sequence[str]) -> None:
         tx.execute(_LOCK_REQUESTS, {"uuids": sorted(bodies)}).all()
 
 
-def _set(tx: ApiTransaction, some: Sequence[OpenOperation], state: OperationState, now: float) -> None:
-    if some:
-        tx.execute(_SET, {"uuids": [each.operation.uuid for each in some], "to": state, "now": now})
+def _set_state(tx: ApiTransaction, opened_operations: Sequence[OpenOperation], state: OperationState, now: float) -> None:
+    if opened_operations:
+        tx.execute(_SET, {"uuids": [opened.operation.uuid for opened in opened_operations], "to": state, "now": now})
 
 
-def _reason(uuid: str, faults: Mapping[str, str]) -> dict[str, str]:
-    return {"op": uuid, "why": text.clean(faults[uuid], text.FAULTS_SIZE)}
+def _fault_parameters(uuid: str, faults: Mapping[str, str]) -> dict[str, str]:
+    return {"op": uuid, "why": text.clean_text(faults[uuid], text.FAULTS_SIZE)}
 
 
-def point(tx: ApiTransaction, turns: Sequence[tuple[OpenOperation, Body | None, Body | None]], now: float) -> None:
+def point_servers(tx: ApiTransaction, turns: Sequence[tuple[OpenOperation, Body | None, Body | None]], now: float) -> None:
     """Point each server to another body: (operation, body to show, body to hide). All rows are locked."""
     if not turns:
         return
     tx.execute(_SHOW, {"uuids": [shown.uuid for _, shown, _ in turns if shown is not None]})
     tx.execute(_HIDE, {"uuids": [hidden.uuid for _, _, hidden in turns if hidden is not None]})
-    pointed = [(each.operation, shown, hidden) for each, shown, hidden in turns if shown is not None]
+    pointed = [(opened.operation, shown, hidden) for opened, shown, hidden in turns if shown is not None]
     tx.execute(_POINT, [{"home": operation.server_uuid, "body": shown.uuid} for operation, shown, _ in pointed])
-    if outbox.kept(tx):
-        outbox.put(
+    if outbox.is_kept(tx):
+        outbox.put_notices(
             tx,
             "api",
             [
@@ -492,42 +512,50 @@ def point(tx: ApiTransaction, turns: Sequence[tuple[OpenOperation, Body | None, 
         )
 
 
-def _part(tx: ApiTransaction, stamp: claims.Stamp, some: Sequence[OpenOperation], now: float) -> list[str]:
+def _complete_moves(tx: ApiTransaction, stamp: claims.Stamp, opened_operations: Sequence[OpenOperation], now: float) -> list[str]:
     """The ends of moves that came to their goal: delete the sources, and charge the twins for what they are."""
-    if not some:
+    if not opened_operations:
         return []
-    for each in some:
-        if each.twin is None:
-            raise errors.Conflict(f"operation {each.operation.uuid} has lost its twin")
-    deleted = drop(tx, stamp, [each.source for each in some if each.source is not None], _initiators(some), now)
-    charge(tx, some)
-    operations.end(tx, [each.operation for each in some], Outcome.DONE, now)
+    for opened in opened_operations:
+        if opened.twin is None:
+            raise errors.Conflict(f"operation {opened.operation.uuid} has lost its twin")
+    deleted = drop_bodies(
+        tx,
+        stamp,
+        [opened.source for opened in opened_operations if opened.source is not None],
+        _initiators_by_server(opened_operations),
+        now,
+    )
+    charge_twins(tx, opened_operations)
+    operations.end_operations(tx, [opened.operation for opened in opened_operations], Outcome.DONE, now)
     return deleted
 
 
-def charge(tx: ApiTransaction, some: Sequence[OpenOperation]) -> None:
+def charge_twins(tx: ApiTransaction, opened_operations: Sequence[OpenOperation]) -> None:
     """Charge the twins of these operations for their whole size: they are the servers now."""
-    charged_for = [(each.operation.twin_uuid, each.operation.vcpus or 0, each.operation.memory_mb or 0) for each in some]
-    _each(tx, _CHARGE, [{"uuid": uuid, "cores": cores, "ram": ram} for uuid, cores, ram in charged_for])
+    charged_for = [
+        (opened.operation.twin_uuid, opened.operation.vcpus or 0, opened.operation.memory_mb or 0) for opened in opened_operations
+    ]
+    _execute_each(tx, _CHARGE, [{"uuid": uuid, "cores": cores, "ram": ram} for uuid, cores, ram in charged_for])
     growth: list[tuple[str, str, QuotaUsage]] = []
-    for each, twin in [(each, each.twin) for each in some if each.twin is not None]:
-        more_cores, more_ram = (each.operation.vcpus or 0) - twin.charge[0], (each.operation.memory_mb or 0) - twin.charge[1]
-        growth.append((each.operation.project_id, twin.server.user_id, QuotaUsage(cores=more_cores, ram=more_ram)))
-    for project_id, more in shares(growth).items():
-        quotas.add(tx, project_id, more)
+    for opened, twin in [(opened, opened.twin) for opened in opened_operations if opened.twin is not None]:
+        more_cores, more_ram = (opened.operation.vcpus or 0) - twin.charge[0], (opened.operation.memory_mb or 0) - twin.charge[1]
+        growth.append((opened.operation.project_id, twin.server.user_id, QuotaUsage(cores=more_cores, ram=more_ram)))
+    for project_id, more in sum_shares(growth).items():
+        quotas.add_usage(tx, project_id, more)
 
 
-def explain(tx: ApiTransaction, uuid: str, fault: str) -> None:
+def store_fault(tx: ApiTransaction, uuid: str, fault: str) -> None:
     """Store why the operation comes to nothing."""
     tx.execute(_FAULT, {"op": uuid, "why": fault})
 
 
-def _initiators(some: Sequence[OpenOperation]) -> dict[str, Initiator]:
+def _initiators_by_server(opened_operations: Sequence[OpenOperation]) -> dict[str, Initiator]:
     """Who asked for these operations, by server."""
-    return {each.operation.server_uuid: Initiator.of(each.operation) for each in some}
+    return {opened.operation.server_uuid: Initiator.of_operation(opened.operation) for opened in opened_operations}
 
 
-def drop(
+def drop_bodies(
     tx: ApiTransaction, stamp: claims.Stamp, bodies: Sequence[Body], initiators: Mapping[str, Initiator], now: float
 ) -> list[str]:
     """Mark these bodies deleted and free their charges. Those in no cell are gone at once; returns those that a cell has to delete.
@@ -538,24 +566,29 @@ def drop(
     if not live:
         return []
     by = {body.uuid: initiators.get(body.server.uuid, NOBODY) for body in live}
-    tx.execute(_MARK, [{"uuid": uuid, "now": now, "request": each.request_id, "user": each.user_id} for uuid, each in by.items()])
+    tx.execute(
+        _MARK,
+        [{"uuid": uuid, "now": now, "request": initiator.request_id, "user": initiator.user_id} for uuid, initiator in by.items()],
+    )
     _TAKE_REQUESTS(tx, sorted(body.uuid for body in live))
     gone = sorted(body.uuid for body in live if body.server.cell_uuid is None)
     if gone:
         tx.execute(_GONE, {"uuids": gone, "now": now})
-    image_removals.add(tx, dict.fromkeys(snapshots_of(tx, [body for body in live if body.server.is_shelved]).values()), now)
+    image_removals.add_removals(
+        tx, dict.fromkeys(snapshots_of(tx, [body for body in live if body.server.is_shelved]).values()), now
+    )
     freed = [(b.server.project_id, b.server.user_id, QuotaUsage(cores=b.charge[0], ram=b.charge[1])) for b in live]
-    for project_id, less in shares(freed).items():
-        quotas.release(tx, project_id, less)
-    claims.release(tx, stamp, gone)
+    for project_id, less in sum_shares(freed).items():
+        quotas.release_usage(tx, project_id, less)
+    claims.release_claims(tx, stamp, gone)
     if over := [body.uuid for body in live if body.uuid in gone or body.server.state == "deleted"]:
-        addresses.free(tx, over, now)
+        addresses.free_addresses(tx, over, now)
     return [body.uuid for body in live if body.uuid not in gone]
 
 
 def snapshots_of(tx: ApiTransaction, shelved: Collection[Body]) -> dict[str, str]:
     """The snapshots of these shelved bodies, by body. One whose spec cannot be read is left out."""
-    specs = mappings.specs(tx, {body.server.batch_id for body in shelved}) if shelved else {}
+    specs = mappings.specs_by_batch(tx, {body.server.batch_id for body in shelved}) if shelved else {}
     moves = {body.uuid: spec.move for body in shelved if (spec := specs.get(body.server.batch_id)) is not None}
     return {uuid: move.image_id for uuid, move in moves.items() if move is not None and move.image_id is not None}
 
@@ -576,7 +609,7 @@ def delete(
     Returns the bodies that cells have to delete; None if the server is deleted already. Raises errors.Conflict for a locked server,
     unless ``ignores_lock``, and errors.NotCompared while its operation is frozen.
     """
-    home = operations.body(tx, server_uuid)
+    home = operations.read_body(tx, server_uuid)
     shown = home.body_uuid or server_uuid
     before = operations.open_for(tx, [server_uuid]).get(server_uuid)
     twins = [before.twin_uuid] if before is not None and before.twin_uuid is not None else []
@@ -613,11 +646,11 @@ def _end_server(
     Returns the bodies that cells have to delete.
     """
     server_uuid = shown.server.uuid
-    carried = drop(tx, stamp, bodies, {server_uuid: initiator}, now)
-    names.free(tx, server_uuid)
-    quotas.release(tx, shown.server.project_id, {shown.server.user_id: QuotaUsage(instances=1)})
-    if outbox.kept(tx) and (shown.server.turn or (opened is not None and opened.held)):
-        outbox.put(tx, "api", notification.of_moved_delete(server_uuid, shown.server.host, now))
+    carried = drop_bodies(tx, stamp, bodies, {server_uuid: initiator}, now)
+    names.free_name(tx, server_uuid)
+    quotas.release_usage(tx, shown.server.project_id, {shown.server.user_id: QuotaUsage(instances=1)})
+    if outbox.is_kept(tx) and (shown.server.turn or (opened is not None and opened.held)):
+        outbox.put_notices(tx, "api", notification.of_moved_delete(server_uuid, shown.server.host, now))
     if opened is not None:
-        operations.end(tx, [opened], Outcome.DELETED, now)
+        operations.end_operations(tx, [opened], Outcome.DELETED, now)
     return carried

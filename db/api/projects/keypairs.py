@@ -10,7 +10,7 @@ import sqlalchemy as sa
 from db.api.rows.tables import keypairs
 from db.sql import by_name
 from db.sql.connection import ApiTransaction
-from db.sql.readable import read_one, readable
+from db.sql.readable import convert_readable, read_one
 from objects import errors
 from objects.keypair import KeyPair, KeyType
 from objects.quota import UNLIMITED
@@ -28,38 +28,38 @@ def create(tx: ApiTransaction, pair: KeyPair, limit: int = UNLIMITED) -> None:
         raise errors.OverQuota("Quota exceeded, too many key pairs.")
     values = msgspec.structs.asdict(pair) | {"key_type": str(pair.key_type)}
     del values["id"]
-    by_name.insert(tx, keypairs, values, f"Key pair '{pair.name}'")
+    by_name.insert_row(tx, keypairs, values, f"Key pair '{pair.name}'")
 
 
 def get(tx: ApiTransaction, user_id: str, name: str) -> KeyPair:
     """Raises NotFound."""
     row = tx.execute(_ONE, {"user": user_id, "name": name}).one_or_none()
-    return read_one(by_name.found(row, _what(user_id, name)), _pair, keypairs)
+    return read_one(by_name.require_row(row, _describe_keypair(user_id, name)), _keypair_from_row, keypairs)
 
 
 def public_key(tx: ApiTransaction, user_id: str, name: str) -> str | None:
     """The text of this key; None if the user has none of this name."""
     row = tx.execute(_ONE, {"user": user_id, "name": name}).one_or_none()
-    return None if row is None else read_one(row, lambda found: str(found.public_key), keypairs)
+    return None if row is None else read_one(row, lambda key_row: str(key_row.public_key), keypairs)
 
 
-def page(tx: ApiTransaction, user_id: str, limit: int | None = None, marker: str | None = None) -> list[KeyPair]:
+def list_page(tx: ApiTransaction, user_id: str, limit: int | None = None, marker: str | None = None) -> list[KeyPair]:
     """The key pairs of a user by name: at most ``limit``, after the one named ``marker``. Raises NotFound for the marker."""
     query = sa.select(keypairs).where(keypairs.c.user_id == user_id).order_by(keypairs.c.name).limit(limit)
     if marker is not None:
         query = query.where(keypairs.c.name > get(tx, user_id, marker).name)
-    return readable(tx.execute(query), _pair, keypairs)
+    return convert_readable(tx.execute(query), _keypair_from_row, keypairs)
 
 
 def delete(tx: ApiTransaction, user_id: str, name: str) -> None:
     """Delete a key pair; servers keep the key that they were booted with. Raises NotFound."""
     statement = sa.delete(keypairs).where(keypairs.c.user_id == user_id, keypairs.c.name == name)
-    by_name.delete(tx, statement, _what(user_id, name))
+    by_name.delete(tx, statement, _describe_keypair(user_id, name))
 
 
-def _what(user_id: str, name: str) -> str:
+def _describe_keypair(user_id: str, name: str) -> str:
     return f"Keypair {name[:255]!r} of user {user_id!r}"
 
 
-def _pair(row: sa.Row[Any]) -> KeyPair:
+def _keypair_from_row(row: sa.Row[Any]) -> KeyPair:
     return KeyPair(**{**row._mapping, "key_type": KeyType(row.key_type)})

@@ -23,7 +23,7 @@ from db.sql.keyed import KeyedDelete
 from objects import errors, server_name, stored
 from objects.base import Object
 from objects.network import PortRequest
-from objects.quota import ANY, UNLIMITED, Admission, QuotaUsage, shares
+from objects.quota import ANY, UNLIMITED, Admission, QuotaUsage, sum_shares
 from objects.spec import RequestSpec
 
 
@@ -95,7 +95,7 @@ _RENAME = (
 )
 
 
-def accept(tx: ApiTransaction, batches: Sequence[NewBatch], now: float) -> list[Accepted]:
+def accept_batch(tx: ApiTransaction, batches: Sequence[NewBatch], now: float) -> list[Accepted]:
     """Store these batches and charge their projects. Of a batch that is alone, the quota may admit some of the servers.
 
     For a client token that was used before, return what was accepted then. Raises:
@@ -109,17 +109,19 @@ def accept(tx: ApiTransaction, batches: Sequence[NewBatch], now: float) -> list[
     After any the caller must roll back, and accept each of several batches alone.
     """
     first = batches[0]
-    if first.token is not None and (earlier := _replay(tx, first.spec, first.token, now)) is not None:
+    if first.token is not None and (earlier := _replay_token(tx, first.spec, first.token, now)) is not None:
         return [earlier]
-    _insert(tx, batches, now)
+    _insert_batches(tx, batches, now)
     # Last, to lock the rows of projects for a short time: other transactions that accept for them wait.
     count = len(first.servers)
     if len(batches) == 1:
-        count = quotas.charge(tx, first.spec, count, first.admission)
-        _cut(tx, first, count, now)
+        count = quotas.charge_project(tx, first.spec, count, first.admission)
+        _cut_batch(tx, first, count, now)
     else:
         judged_by = {batch.admission.judged_by for batch in batches}
-        usage = shares((b.spec.project_id, b.spec.user_id, QuotaUsage.of(b.spec.flavor, len(b.servers))) for b in batches)
+        usage = sum_shares(
+            (b.spec.project_id, b.spec.user_id, QuotaUsage.of_flavor(b.spec.flavor, len(b.servers))) for b in batches
+        )
         for project_id, by_user in usage.items():
             quotas.charge_all(tx, project_id, by_user, first.admission.limits, judged_by)
     _refuse_crowds(tx, batches)
@@ -130,14 +132,14 @@ def accept(tx: ApiTransaction, batches: Sequence[NewBatch], now: float) -> list[
     ]
 
 
-def foresee(tx: ApiTransaction, arrival: NewBatch) -> tuple[int, list[str]]:
-    """How many servers of the batch ``accept`` would take now, and why it would take none. Writes and locks nothing.
+def foresee_accept(tx: ApiTransaction, arrival: NewBatch) -> tuple[int, list[str]]:
+    """How many servers of the batch ``accept_batch`` would take now, and why it would take none. Writes and locks nothing.
 
     If it would take none, the number is that of all servers.
     """
     spec, count, refusals = arrival.spec, len(arrival.servers), []
     try:
-        count = quotas.admitted(tx, spec, count, arrival.admission)
+        count = quotas.admitted_count(tx, spec, count, arrival.admission)
     except errors.OverQuota as refusal:
         refusals.append(str(refusal))
     try:
@@ -151,18 +153,18 @@ def foresee(tx: ApiTransaction, arrival: NewBatch) -> tuple[int, list[str]]:
     except (errors.Conflict, errors.Invalid) as refusal:
         refusals.append(str(refusal))
     try:
-        server_names.refuse_taken(tx, _keys([arrival], count))
+        server_names.refuse_taken(tx, _name_keys([arrival], count))
     except errors.Conflict as refusal:
         refusals.append(str(refusal))
     return count, refusals
 
 
-def _keys(arrivals: Sequence[NewBatch], count: int | None = None) -> dict[str, str]:
+def _name_keys(arrivals: Sequence[NewBatch], count: int | None = None) -> dict[str, str]:
     """The names of the servers by their keys; none if names need not be unique. ``count``: only so many servers of each batch.
 
     Raises errors.Conflict if two of the servers have one name.
     """
-    found: dict[str, str] = {}
+    name_by_key: dict[str, str] = {}
     for arrival in arrivals:
         names = [server.name for server in arrival.servers[:count]]
         if count == 1 < len(arrival.servers):
@@ -171,10 +173,10 @@ def _keys(arrivals: Sequence[NewBatch], count: int | None = None) -> dict[str, s
             key = server_name.name_key(arrival.admission.unique_names, arrival.spec.project_id, name)
             if key is None:
                 continue
-            if key in found:
-                raise server_name.taken(name)
-            found[key] = name
-    return found
+            if key in name_by_key:
+                raise server_name.name_conflict(name)
+            name_by_key[key] = name
+    return name_by_key
 
 
 def _refuse_crowds(tx: ApiTransaction, arrivals: Sequence[NewBatch]) -> None:
@@ -187,15 +189,17 @@ def _refuse_crowds(tx: ApiTransaction, arrivals: Sequence[NewBatch]) -> None:
             server_groups.refuse_crowds(tx, [arrival.spec.group.uuid], most, user_id=spec.user_id)
 
 
-def _insert(tx: ApiTransaction, arrivals: Sequence[NewBatch], now: float) -> None:
+def _insert_batches(tx: ApiTransaction, arrivals: Sequence[NewBatch], now: float) -> None:
     specs: list[dict[str, Any]] = []
     requests: list[dict[str, Any]] = []
     mappings: list[dict[str, Any]] = []
-    if keys := _keys(arrivals):
+    if keys := _name_keys(arrivals):
         server_names.refuse_taken(tx, keys)
     for arrival in arrivals:
         spec = arrival.spec
-        specs.append({"batch_id": spec.batch_id, "spec": stored.dump(spec), "created_at": now, **spec_fields.columns(spec)})
+        specs.append(
+            {"batch_id": spec.batch_id, "spec": stored.dump_value(spec), "created_at": now, **spec_fields.columns_of(spec)}
+        )
         common = {"batch_id": spec.batch_id, "created_at": now}
         request = common | {"state": "queued", "lease_until": 0.0, "fence": 0, "deadline": arrival.deadline, "priority": 0}
         request["held_until"] = arrival.held_until
@@ -214,28 +218,28 @@ def _insert(tx: ApiTransaction, arrivals: Sequence[NewBatch], now: float) -> Non
         requests += [request | {"instance_uuid": s.uuid} for s in arrival.servers]
         for server in arrival.servers:
             row = mapping | {"instance_uuid": server.uuid, "name": server.name, "launch_index": server.launch_index}
-            row["hostname"] = hostnames.of(spec, server.name, server.uuid)
+            row["hostname"] = hostnames.hostname_of_spec(spec, server.name, server.uuid)
             if keys:
                 row["name_key"] = server_name.name_key(arrival.admission.unique_names, spec.project_id, server.name)
             mappings.append(row)
     try:
-        with server_names.meeting():
+        with server_names.retry_on_conflict():
             for statement, rows in ((_INSERT_SPEC, specs), (_INSERT_REQUESTS, requests), (_INSERT_MAPPINGS, mappings)):
                 tx.execute(statement, rows)
     except DuplicateEntry as error:
         named = ", ".join(arrival.spec.batch_id for arrival in arrivals)
         raise errors.Conflict(f"batch {named}: its uuid, or that of one of its servers, is taken") from error
-    spec_fields.label(tx, {arrival.spec.batch_id: arrival.spec for arrival in arrivals})
+    spec_fields.label_batches(tx, {arrival.spec.batch_id: arrival.spec for arrival in arrivals})
     secrets.keep_requests(tx, {a.spec.batch_id: a.sealed for a in arrivals if a.sealed is not None}, now)
     for arrival in arrivals:
         if arrival.spec.all_or_nothing and len(arrival.servers) > 1:
-            batches.begin(tx, arrival.spec.batch_id, now)
-    wanted = [addresses.Wanted(servers=tuple(s.uuid for s in a.servers), ports=a.ports) for a in arrivals if a.ports]
-    if wanted:
-        addresses.claim(tx, wanted)
+            batches.begin_batch(tx, arrival.spec.batch_id, now)
+    requests_of_addresses = [addresses.Wanted(servers=tuple(s.uuid for s in a.servers), ports=a.ports) for a in arrivals if a.ports]
+    if requests_of_addresses:
+        addresses.claim_addresses(tx, requests_of_addresses)
 
 
-def _cut(tx: ApiTransaction, batch: NewBatch, count: int, now: float) -> None:
+def _cut_batch(tx: ApiTransaction, batch: NewBatch, count: int, now: float) -> None:
     """Delete what was just written for all but the first ``count`` servers."""
     spec, servers = batch.spec, batch.servers
     if count == len(servers):
@@ -243,20 +247,20 @@ def _cut(tx: ApiTransaction, batch: NewBatch, count: int, now: float) -> None:
     surplus = sorted(server.uuid for server in servers[count:])
     for delete in (_CUT_REQUESTS, _CUT_MAPPINGS):
         delete(tx, surplus)
-    smaller = stored.dump(msgspec.structs.replace(spec, num_instances=count))
+    smaller = stored.dump_value(msgspec.structs.replace(spec, num_instances=count))
     tx.execute(sa.update(request_specs).where(request_specs.c.batch_id == spec.batch_id).values(spec=smaller))
     if count == 1:  # a single server gets the plain name, without a number
-        hostname = hostnames.of(spec, spec.name, servers[0].uuid)
+        hostname = hostnames.hostname_of_spec(spec, spec.name, servers[0].uuid)
         tx.execute(_RENAME, {"uuid": servers[0].uuid, "to_name": spec.name, "to_hostname": hostname})
         before, after = (
             server_name.name_key(batch.admission.unique_names, spec.project_id, name) for name in (servers[0].name, spec.name)
         )
-        server_names.rename(tx, servers[0].uuid, before, after, spec.name)
+        server_names.rename_server(tx, servers[0].uuid, before, after, spec.name)
     if batch.ports:
         addresses.give_back(tx, [server.uuid for server in servers[count:]], now)
 
 
-def _replay(tx: ApiTransaction, spec: RequestSpec, token: ClientToken, now: float) -> Accepted | None:
+def _replay_token(tx: ApiTransaction, spec: RequestSpec, token: ClientToken, now: float) -> Accepted | None:
     """What was accepted for this token before; None if it is new, and stored now."""
     digest = token.digests[0] if token.digests else None
     row = {"project_id": spec.project_id, "token": token.value, "batch_id": spec.batch_id, "created_at": now, "digest": digest}

@@ -16,7 +16,7 @@ from db.api.rows.tables import all_or_nothing, instance_mappings
 from db.sql import dialect
 from db.sql.connection import ApiTransaction
 from db.sql.keyed import by_index
-from db.sql.readable import readable, readable_page
+from db.sql.readable import convert_readable, readable_page
 from objects.base import Object
 
 
@@ -46,12 +46,16 @@ class Member(Object, frozen=True, kw_only=True):
 _C = all_or_nothing.c
 _M = instance_mappings.c
 _AFTER = sa.select(all_or_nothing).where(_C.batch_id > sa.bindparam("after")).order_by(_C.batch_id).limit(sa.bindparam("limit"))
-_OF = sa.select(all_or_nothing).where(_C.batch_id.in_(dialect.uuids("batches"))).order_by(_C.batch_id)
+_OF = sa.select(all_or_nothing).where(_C.batch_id.in_(dialect.uuids_parameter("batches"))).order_by(_C.batch_id)
 _FAULT = sa.select(_C.fault).where(_C.batch_id == sa.bindparam("batch"))
 # Without the hint MariaDB may use the index on the states and read every ACTIVE server.
 _MEMBERS = by_index(
     sa.select(_M.batch_id, _M.instance_uuid, _M.name, _M.state, _M.cell_uuid, _M.updated_at, _M.fault)
-    .where(_M.batch_id.in_(dialect.uuids("batches")), _M.deleted == sa.false(), _M.state.in_(dialect.uuids("states")))
+    .where(
+        _M.batch_id.in_(dialect.uuids_parameter("batches")),
+        _M.deleted == sa.false(),
+        _M.state.in_(dialect.uuids_parameter("states")),
+    )
     .order_by(_M.batch_id, _M.launch_index),
     instance_mappings,
     "ix_instance_mappings_batch_id",
@@ -65,52 +69,52 @@ _FAIL = (
 _FINISH = sa.delete(all_or_nothing).where(_C.batch_id == sa.bindparam("batch"), _C.fault.is_not(None))
 
 
-def begin(tx: ApiTransaction, batch_id: str, now: float) -> None:
+def begin_batch(tx: ApiTransaction, batch_id: str, now: float) -> None:
     """Open the batch, in the transaction that accepts it."""
     tx.execute(sa.insert(all_or_nothing), {"batch_id": batch_id, "created_at": now})
 
 
-def after(tx: ApiTransaction, limit: int, key: str = "") -> list[AllOrNothingBatch]:
+def list_after(tx: ApiTransaction, limit: int, key: str = "") -> list[AllOrNothingBatch]:
     """At most ``limit`` batches that have a row, by id, after ``key``."""
 
     def read(start: str) -> Sequence[sa.Row[Any]]:
         return tx.execute(_AFTER, {"after": start, "limit": limit}).all()
 
-    return readable_page(read, key, _batch, all_or_nothing, "batch_id")
+    return readable_page(read, key, _batch_from_row, all_or_nothing, "batch_id")
 
 
-def of(tx: ApiTransaction, batch_ids: Sequence[str]) -> list[AllOrNothingBatch]:
+def list_batches(tx: ApiTransaction, batch_ids: Sequence[str]) -> list[AllOrNothingBatch]:
     """The batches among these that have a row. ``batch_ids``: at most ``dialect.IN_LIST_SIZE``."""
-    return readable(tx.execute(_OF, {"batches": list(batch_ids)}), _batch, all_or_nothing)
+    return convert_readable(tx.execute(_OF, {"batches": list(batch_ids)}), _batch_from_row, all_or_nothing)
 
 
-def _batch(row: sa.Row[Any]) -> AllOrNothingBatch:
+def _batch_from_row(row: sa.Row[Any]) -> AllOrNothingBatch:
     return AllOrNothingBatch(**row._mapping)
 
 
 def fault_of(tx: ApiTransaction, batch_id: str) -> str | None:
     """The fault for members that are no longer built, because the batch failed; None while it may be built."""
-    found = tx.execute(_FAULT, {"batch": batch_id}).scalar_one_or_none()
-    return None if found is None else str(found)
+    fault = tx.execute(_FAULT, {"batch": batch_id}).scalar_one_or_none()
+    return None if fault is None else str(fault)
 
 
-def members(tx: ApiTransaction, batch_ids: Sequence[str], states: Iterable[str]) -> dict[str, list[Member]]:
+def members_of(tx: ApiTransaction, batch_ids: Sequence[str], states: Iterable[str]) -> dict[str, list[Member]]:
     """Servers that are not deleted and whose summaries are in these states, by batch, in launch order.
 
     ``batch_ids``: at most ``dialect.IN_LIST_SIZE``. A batch without such servers is left out.
     """
-    found: dict[str, list[Member]] = defaultdict(list)
+    members_by_batch: dict[str, list[Member]] = defaultdict(list)
     if batch_ids:
         for r in tx.execute(_MEMBERS, {"batches": list(batch_ids), "states": list(states)}):
-            found[r.batch_id].append(
+            members_by_batch[r.batch_id].append(
                 Member(
                     uuid=r.instance_uuid, name=r.name, state=r.state, cell_uuid=r.cell_uuid, updated_at=r.updated_at, fault=r.fault
                 )
             )
-    return dict(found)
+    return dict(members_by_batch)
 
 
-def decide(tx: ApiTransaction, settled: Iterable[str], failed: Mapping[str, str], now: float) -> list[str]:
+def decide_batches(tx: ApiTransaction, settled: Iterable[str], failed: Mapping[str, str], now: float) -> list[str]:
     """Settle or fail these batches if they are still open; return the ids of those that this call failed."""
     won: list[str] = []
     for batch_id in sorted({*settled, *failed}):  # in one order, because others may decide the same batches
@@ -121,7 +125,7 @@ def decide(tx: ApiTransaction, settled: Iterable[str], failed: Mapping[str, str]
     return won
 
 
-def finish(tx: ApiTransaction, batch_ids: Iterable[str]) -> None:
+def finish_batches(tx: ApiTransaction, batch_ids: Iterable[str]) -> None:
     """Delete the rows of these failed batches: their roll-back is complete."""
     for batch_id in sorted(batch_ids):
         tx.execute(_FINISH, {"batch": batch_id})

@@ -103,23 +103,23 @@ _BURY = (
 )
 
 
-def hand_over(tx: ApiTransaction, items: Sequence[HandOver], now: float, whole: Sequence[str] = ()) -> list[str]:
+def hand_over(tx: ApiTransaction, items: Sequence[HandOver], now: float, whole_batches: Sequence[str] = ()) -> list[str]:
     """Map each request that is still leased under the given fence to its cell, and delete the request; return the uuids won.
 
     A missing uuid was lost to a delete or to another conductor. The caller must leave it alone.
 
-    ``whole``: batches with secrets of which these are all requests. The secrets of those that are all won are erased.
+    ``whole_batches``: batches with secrets of which these are all requests. The secrets of those that are all won are erased.
     """
     won = _hand_over(tx, items, now)
-    secrets.erase_requests(tx, whole)
-    if outbox.kept(tx):
+    secrets.erase_requests(tx, whole_batches)
+    if outbox.is_kept(tx):
         handed = [item for item in items if item.instance_uuid in won]
-        outbox.put(tx, "api", [notification.of_hand_over(i.instance_uuid, i.fence, i.host, i.node, now) for i in handed])
+        outbox.put_notices(tx, "api", [notification.of_hand_over(i.instance_uuid, i.fence, i.host, i.node, now) for i in handed])
     return won
 
 
 def _hand_over(tx: ApiTransaction, items: Sequence[HandOver], now: float) -> list[str]:
-    won = _take(tx, {item.instance_uuid: item.fence for item in items})
+    won = _take_requests(tx, {item.instance_uuid: item.fence for item in items})
     rows = [
         {
             "uuid": item.instance_uuid,
@@ -133,7 +133,7 @@ def _hand_over(tx: ApiTransaction, items: Sequence[HandOver], now: float) -> lis
         for item in items
         if item.instance_uuid in won
     ]
-    _decided(_MAP(tx, rows), rows)
+    _refuse_decided(_MAP(tx, rows), rows)
     return [item.instance_uuid for item in items if item.instance_uuid in won]
 
 
@@ -143,7 +143,7 @@ def hand_over_twins(tx: ApiTransaction, items: Sequence[HandOver], now: float) -
     Nobody is notified before the servers are their twins. A missing uuid was lost as in ``hand_over``, or its source may still run:
     its request then stays leased.
     """
-    held = steps.held(tx, {item.instance_uuid: item.fence for item in items})
+    held = steps.lock_held(tx, {item.instance_uuid: item.fence for item in items})
     ready = [item for item in items if item.instance_uuid in held]
     if not ready:
         return []
@@ -154,30 +154,30 @@ def hand_over_twins(tx: ApiTransaction, items: Sequence[HandOver], now: float) -
     return won
 
 
-def bury(tx: ApiTransaction, stamp: claims.Stamp, items: Sequence[Burial], now: float) -> list[str]:
+def bury_requests(tx: ApiTransaction, stamp: claims.Stamp, items: Sequence[Burial], now: float) -> list[str]:
     """Hand over to cell0 with the fault, and release the claim in the same transaction; return the uuids won."""
-    won = _take(tx, {item.instance_uuid: item.fence for item in items})
+    won = _take_requests(tx, {item.instance_uuid: item.fence for item in items})
     rows = [
         {"uuid": item.instance_uuid, "to_fence": item.fence, "why": item.fault, "now": now}
         for item in items
         if item.instance_uuid in won
     ]
-    _decided(tx.execute(_BURY, rows).rowcount if rows else 0, rows)
-    claims.release(tx, stamp, sorted(won))
-    if outbox.kept(tx):
+    _refuse_decided(tx.execute(_BURY, rows).rowcount if rows else 0, rows)
+    claims.release_claims(tx, stamp, sorted(won))
+    if outbox.is_kept(tx):
         buried = [item for item in items if item.instance_uuid in won]
-        outbox.put(tx, "api", [notification.of_burial(item.instance_uuid, item.fence, item.fault, now) for item in buried])
+        outbox.put_notices(tx, "api", [notification.of_burial(item.instance_uuid, item.fence, item.fault, now) for item in buried])
     return [item.instance_uuid for item in items if item.instance_uuid in won]
 
 
-def _take(tx: ApiTransaction, fences: Mapping[str, int]) -> set[str]:
+def _take_requests(tx: ApiTransaction, fences: Mapping[str, int]) -> set[str]:
     won: set[str] = set()
     for fence, uuids in leases.by_fence(fences).items():
         won.update(row.instance_uuid for row in _TAKE(tx, uuids, held=fence))
     return won
 
 
-def _decided(matched: int, rows: Sequence[Mapping[str, Any]]) -> None:
+def _refuse_decided(matched: int, rows: Sequence[Mapping[str, Any]]) -> None:
     if matched != len(rows):
         # Invariant S6: a request and a decided mapping never exist together. Roll back instead of overwriting a mapping.
         raise errors.Conflict("an instance mapping was decided while its build request was still queued")
@@ -254,18 +254,18 @@ def delete(
     edits.check_lock(uuid, marked.locked_by, ignored=ignores_lock)
     if marked.vcpus is not None:
         size = QuotaUsage(instances=1, cores=marked.vcpus, ram=marked.memory_mb or 0)
-        quotas.release(tx, marked.project_id, {marked.user_id: size})
+        quotas.release_usage(tx, marked.project_id, {marked.user_id: size})
     if not queued:
         if marked.state == "deleted":  # its cell has ended it before
-            addresses.free(tx, [uuid], now)
+            addresses.free_addresses(tx, [uuid], now)
         return Deleted(cell_uuid=marked.cell_uuid, bodies=(uuid,))
-    claims.release(tx, stamp, [uuid])
+    claims.release_claims(tx, stamp, [uuid])
     tx.execute(
         sa.update(instance_mappings).where(instance_mappings.c.instance_uuid == uuid).values(state="deleted", terminated_at=now)
     )
-    addresses.free(tx, [uuid], now)
-    if outbox.kept(tx):
-        outbox.put(tx, "api", notification.of_queued_delete(uuid, now))
+    addresses.free_addresses(tx, [uuid], now)
+    if outbox.is_kept(tx):
+        outbox.put_notices(tx, "api", notification.of_queued_delete(uuid, now))
     return Deleted(cell_uuid=None)
 
 

@@ -87,10 +87,10 @@ _CELLS = sa.union(
 )
 
 
-def look(tx: ApiTransaction, now: float, queue_age: float, lease_seconds: float, resend_age: float) -> SweepsDue:
+def look_for_work(tx: ApiTransaction, now: float, queue_age: float, lease_seconds: float, resend_age: float) -> SweepsDue:
     """Check for work; ``now`` by this database's clock.
 
-    ``queue_age``, ``lease_seconds``: see ``leases.waiting``. ``resend_age``: see ``Deleter``.
+    ``queue_age``, ``lease_seconds``: see ``leases.list_waiting``. ``resend_age``: see ``Deleter``.
     """
     values = leases.waiting_values(now, queue_age, lease_seconds) | {"told_before": now - resend_age}
     rows = tx.execute(_LOOK, values).all()

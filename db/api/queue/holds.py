@@ -1,8 +1,8 @@
 """Holds: batches that keep their claims and wait, until they are booted, released or expired (``docs/protocol.md``).
 
-A hold has a row from its acceptance on. The one that deletes the row decides: ``boot`` queues the requests, ``release`` and
-``expire`` delete them with their claims. A conductor parks requests (``park``) only while the row is there, and writes the row, so
-that none of them stays held without it.
+A hold has a row from its acceptance on. The one that deletes the row decides: ``boot_hold`` queues the requests, ``release_hold``
+and ``expire_hold`` delete them with their claims. A conductor parks requests (``park_requests``) only while the row is there, and
+writes the row, so that none of them stays held without it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from db.api.rows.tables import allocations, build_requests, cell_mappings, holds
 from db.sql import dialect
 from db.sql.connection import ApiTransaction
 from db.sql.keyed import by_index
-from db.sql.readable import readable
+from db.sql.readable import convert_readable
 from objects import errors
 from objects.cell import CELL0_UUID
 from objects.hold import HELD, HeldServer, Hold
@@ -60,7 +60,7 @@ _MEMBERS = by_index(
 )
 
 
-def begin(tx: ApiTransaction, batch_id: str, project_id: str, user_id: str, now: float, until: float, limit: int) -> None:
+def begin_hold(tx: ApiTransaction, batch_id: str, project_id: str, user_id: str, now: float, until: float, limit: int) -> None:
     """Open the hold, in the transaction that accepts its batch. Holds at the same moment may exceed ``limit`` by their number.
 
     Raises errors.OverQuota if there are ``limit`` holds.
@@ -71,7 +71,7 @@ def begin(tx: ApiTransaction, batch_id: str, project_id: str, user_id: str, now:
     tx.execute(sa.insert(holds), row)
 
 
-def park(tx: ApiTransaction, batches: Mapping[str, Mapping[str, int]], now: float) -> set[str]:
+def park_requests(tx: ApiTransaction, batches: Mapping[str, Mapping[str, int]], now: float) -> set[str]:
     """Hold requests that have their claims; return those that are held now.
 
     ``batches``: by batch ID, the fences under which its requests are leased. Requests of a batch whose hold is gone stay leased.
@@ -86,7 +86,7 @@ def park(tx: ApiTransaction, batches: Mapping[str, Mapping[str, int]], now: floa
     return parked
 
 
-def boot(tx: ApiTransaction, batch_id: str, now: float, deadline: float) -> bool:
+def boot_hold(tx: ApiTransaction, batch_id: str, now: float, deadline: float) -> bool:
     """End the hold, and queue its requests to be built until ``deadline``; False if the hold is gone.
 
     Requests that have no host yet are built without being held.
@@ -97,7 +97,7 @@ def boot(tx: ApiTransaction, batch_id: str, now: float, deadline: float) -> bool
     return True
 
 
-def release(tx: ApiTransaction, stamp: Stamp, batch_id: str, now: float, initiator: Initiator = NOBODY) -> bool:
+def release_hold(tx: ApiTransaction, stamp: Stamp, batch_id: str, now: float, initiator: Initiator = NOBODY) -> bool:
     """End the hold, and delete its servers with their claims; False if the hold is gone."""
     if not tx.execute(_END, {"batch": batch_id}).rowcount:
         return False
@@ -105,15 +105,16 @@ def release(tx: ApiTransaction, stamp: Stamp, batch_id: str, now: float, initiat
     return True
 
 
-def expired(tx: ApiTransaction, now: float, limit: int) -> list[str]:
+def list_expired(tx: ApiTransaction, now: float, limit: int) -> list[str]:
     """Batches whose holds have expired, the earliest first. ``now``: by this database's clock."""
     return list(tx.execute(_EXPIRED, {"now": now, "limit": limit}).scalars())
 
 
-def expire(tx: ApiTransaction, stamp: Stamp, batch_id: str, now: float, known: Known | None = None) -> bool:
-    """``release`` for a hold whose time is over; False if it is gone, or is not over.
+def expire_hold(tx: ApiTransaction, stamp: Stamp, batch_id: str, now: float, known: Known | None = None) -> bool:
+    """``release_hold`` for a hold whose time is over; False if it is gone, or is not over.
 
-    ``known``: as for ``leases.lease``. In a restored database a hold may have been booted before: its servers would be lost.
+    ``known``: as for ``leases.lease_batches``. In a restored database a hold may have been booted before: its servers would be
+    lost.
     """
     values = {"batch": batch_id, "now": now} | incarnation.parameters_of(known)
     if not tx.execute(_END_EXPIRED, values).rowcount:
@@ -148,15 +149,15 @@ _SERVERS = (
         .outerjoin(inventories, inventories.c.id == allocations.c.inventory_id)
         .outerjoin(cell_mappings, cell_mappings.c.uuid == inventories.c.cell_uuid)
     )
-    .where(_M.batch_id.in_(dialect.uuids("batches")), _M.deleted == sa.false(), _M.server_uuid.is_(None))
+    .where(_M.batch_id.in_(dialect.uuids_parameter("batches")), _M.deleted == sa.false(), _M.server_uuid.is_(None))
     .order_by(_M.batch_id, _M.launch_index)
 )
 
 
 def read(tx: ApiTransaction, batch_id: str, project_id: str | None) -> Hold | None:
     """A hold of this project; None: any. Returns None if there is none."""
-    found = _read(tx, sa.select(holds).where(_H.batch_id == batch_id), project_id)
-    return found[0] if found else None
+    holds_read = _read(tx, sa.select(holds).where(_H.batch_id == batch_id), project_id)
+    return holds_read[0] if holds_read else None
 
 
 def list_all(tx: ApiTransaction, project_id: str | None) -> list[Hold]:
@@ -169,12 +170,12 @@ def _read(tx: ApiTransaction, query: sa.Select[Any], project_id: str | None) -> 
     servers: defaultdict[str, list[HeldServer]] = defaultdict(list)
     ids = [row.batch_id for row in rows]
     for start in range(0, len(ids), dialect.IN_LIST_SIZE):
-        for each in tx.execute(_SERVERS, {"batches": ids[start : start + dialect.IN_LIST_SIZE]}):
-            servers[each.batch_id].append(_server(each))
-    return readable(rows, lambda row: _hold(row, servers[row.batch_id]), holds)
+        for server_row in tx.execute(_SERVERS, {"batches": ids[start : start + dialect.IN_LIST_SIZE]}):
+            servers[server_row.batch_id].append(_server_from_row(server_row))
+    return convert_readable(rows, lambda row: _hold_from_row(row, servers[row.batch_id]), holds)
 
 
-def _hold(row: sa.Row[Any], servers: Sequence[HeldServer]) -> Hold:
+def _hold_from_row(row: sa.Row[Any], servers: Sequence[HeldServer]) -> Hold:
     return Hold(
         id=row.batch_id,
         project_id=row.project_id,
@@ -185,7 +186,7 @@ def _hold(row: sa.Row[Any], servers: Sequence[HeldServer]) -> Hold:
     )
 
 
-def _server(row: Any) -> HeldServer:
+def _server_from_row(row: Any) -> HeldServer:
     return HeldServer(
         uuid=row.instance_uuid,
         name=row.name,
@@ -203,7 +204,7 @@ def without_hold(tx: ApiTransaction, uuids: Sequence[str]) -> set[str]:
 
 
 _STRAYS = (_R.state == HELD, ~sa.exists().where(_H.batch_id == _R.batch_id))
-_STRAY = sa.select(_R.instance_uuid).where(_R.instance_uuid.in_(dialect.uuids()), *_STRAYS)
+_STRAY = sa.select(_R.instance_uuid).where(_R.instance_uuid.in_(dialect.uuids_parameter()), *_STRAYS)
 _QUEUE_STRAY = (
     sa.update(build_requests)
     .where(_R.instance_uuid == sa.bindparam("uuid"), *_STRAYS)

@@ -72,13 +72,13 @@ ANY_LENGTH_S = 1e15
 LEASE_SLACK_S = 600.0
 """Seconds that a lease may end beyond twice its length, because conductors may be configured differently."""
 
-# A lease that ends after ``furthest`` was written by another clock, or the database's clock was set back: treat it as free.
+# A lease that ends after ``furthest_end`` was written by another clock, or the database's clock was set back: treat it as free.
 _FREE = sa.and_(
     build_requests.c.state != HELD,
     sa.or_(build_requests.c.lease_until <= sa.bindparam("now"), build_requests.c.lease_until > sa.bindparam("furthest")),
 )
 WAITS = sa.and_(_FREE, sa.or_(build_requests.c.lease_until > 0.0, build_requests.c.created_at <= sa.bindparam("before")))
-"""SQL condition on a request: ``waiting`` would return its batch. Its parameters are ``waiting_values``."""
+"""SQL condition on a request: ``list_waiting`` would return its batch. Its parameters are ``waiting_values``."""
 _WAITING = (
     sa.select(build_requests.c.batch_id)
     .where(WAITS)
@@ -92,7 +92,7 @@ _LEASABLE = by_index(
     by_index(
         sa.select(build_requests, *_OF_MAPPING)
         .join(instance_mappings, instance_mappings.c.instance_uuid == build_requests.c.instance_uuid)
-        .where(build_requests.c.batch_id.in_(dialect.uuids("batches")), _FREE)
+        .where(build_requests.c.batch_id.in_(dialect.uuids_parameter("batches")), _FREE)
         .order_by(build_requests.c.batch_id, instance_mappings.c.launch_index)
         .with_for_update(of=build_requests, skip_locked=True),
         build_requests,
@@ -102,7 +102,7 @@ _LEASABLE = by_index(
 )
 _BATCHES = by_index(
     sa.select(request_specs.c.batch_id, request_specs.c.spec, secrets.SEALED_OF_SPEC)
-    .where(request_specs.c.batch_id.in_(dialect.uuids("batches")), ~incarnation.CLOSED)
+    .where(request_specs.c.batch_id.in_(dialect.uuids_parameter("batches")), ~incarnation.CLOSED)
     .order_by(request_specs.c.batch_id)
     .with_for_update(skip_locked=True),
     request_specs,
@@ -120,7 +120,7 @@ _SPECLESS = (
     .limit(sa.bindparam("limit"))
     .with_for_update(of=build_requests, skip_locked=True)
 )
-_OF_UUIDS = build_requests.c.instance_uuid.in_(dialect.uuids())
+_OF_UUIDS = build_requests.c.instance_uuid.in_(dialect.uuids_parameter())
 _LEASE = by_index(
     sa.update(build_requests)
     .where(_OF_UUIDS)
@@ -155,12 +155,12 @@ _RENEW = by_index(
 )
 
 
-def furthest(now: float, seconds: float) -> float:
+def furthest_end(now: float, seconds: float) -> float:
     """The latest end of a valid lease. ``seconds``: the length of leases; 0: unknown, then any end within ANY_LENGTH_S is valid."""
     return now + 2 * (seconds or ANY_LENGTH_S) + LEASE_SLACK_S
 
 
-def waiting(tx: ApiTransaction, now: float, limit: int, age: float = 0.0, seconds: float = ANY_LENGTH_S) -> list[str]:
+def list_waiting(tx: ApiTransaction, now: float, limit: int, age: float = 0.0, seconds: float = ANY_LENGTH_S) -> list[str]:
     """Batches with requests that nobody drives, highest priority and then oldest first. ``now``: by this database's clock.
 
     ``seconds``: the length of leases; a lease that ends much later counts as expired.
@@ -170,11 +170,11 @@ def waiting(tx: ApiTransaction, now: float, limit: int, age: float = 0.0, second
 
 
 def waiting_values(now: float, age: float, seconds: float) -> dict[str, float]:
-    """The parameters of ``WAITS``; see ``waiting``."""
-    return {"now": now, "furthest": furthest(now, seconds), "before": now - age}
+    """The parameters of ``WAITS``; see ``list_waiting``."""
+    return {"now": now, "furthest": furthest_end(now, seconds), "before": now - age}
 
 
-def lease(
+def lease_batches(
     tx: ApiTransaction, owner: str, batch_ids: Sequence[str], now: float, seconds: float, known: Known | None = None
 ) -> list[LeasedBatch]:
     """Lease queued requests and requests with an expired lease, each under a new fence.
@@ -187,26 +187,32 @@ def lease(
     """
     # The lock of the spec's row makes one conductor lease the whole batch.
     specs = {row.batch_id: row for row in tx.execute(_BATCHES, {"batches": list(batch_ids)} | incarnation.parameters_of(known))}
-    rows = tx.execute(_LEASABLE, {"batches": list(specs), "now": now, "furthest": furthest(now, seconds)}).all() if specs else []
+    rows = (
+        tx.execute(_LEASABLE, {"batches": list(specs), "now": now, "furthest": furthest_end(now, seconds)}).all() if specs else []
+    )
     if not rows:
         return []
-    for chunk in chunks([r.instance_uuid for r in rows]):
+    for chunk in split_chunks([r.instance_uuid for r in rows]):
         tx.execute(_LEASE, {"uuids": chunk, "new_owner": owner, "until": now + seconds})
     return _with_ports(
-        tx, [_batch(batch, members, specs[batch].spec, specs[batch].sealed) for batch, members in _leased(rows).items()]
+        tx,
+        [
+            _batch_from_rows(batch, members, specs[batch].spec, specs[batch].sealed)
+            for batch, members in _leased_by_batch(rows).items()
+        ],
     )
 
 
 def lease_without_spec(
     tx: ApiTransaction, owner: str, now: float, seconds: float, limit: int, known: Known | None = None
 ) -> list[LeasedBatch]:
-    """Lease at most ``limit`` requests past their deadline whose spec is gone: ``lease`` does not find these."""
+    """Lease at most ``limit`` requests past their deadline whose spec is gone: ``lease_batches`` does not find these."""
     rows = tx.execute(
-        _SPECLESS, {"now": now, "furthest": furthest(now, seconds), "limit": limit} | incarnation.parameters_of(known)
+        _SPECLESS, {"now": now, "furthest": furthest_end(now, seconds), "limit": limit} | incarnation.parameters_of(known)
     ).all()
-    for chunk in chunks([r.instance_uuid for r in rows]):
+    for chunk in split_chunks([r.instance_uuid for r in rows]):
         tx.execute(_LEASE, {"uuids": chunk, "new_owner": owner, "until": now + seconds})
-    return [_batch(batch, members, None, None) for batch, members in _leased(rows).items()]
+    return [_batch_from_rows(batch, members, None, None) for batch, members in _leased_by_batch(rows).items()]
 
 
 def _with_ports(tx: ApiTransaction, batches: list[LeasedBatch]) -> list[LeasedBatch]:
@@ -216,16 +222,16 @@ def _with_ports(tx: ApiTransaction, batches: list[LeasedBatch]) -> list[LeasedBa
         return batches
     ports = addresses.ports_of(tx, [r.server_uuid or r.instance_uuid for batch in networked for r in batch.requests])
 
-    def filled(request: LeasedRequest) -> LeasedRequest:
+    def fill_ports(request: LeasedRequest) -> LeasedRequest:
         return msgspec.structs.replace(request, ports=ports.get(request.server_uuid or request.instance_uuid, ()))
 
     return [
-        msgspec.structs.replace(batch, requests=tuple(map(filled, batch.requests))) if batch in networked else batch
+        msgspec.structs.replace(batch, requests=tuple(map(fill_ports, batch.requests))) if batch in networked else batch
         for batch in batches
     ]
 
 
-def _leased(rows: Sequence[sa.Row[Any]]) -> dict[str, list[LeasedRequest]]:
+def _leased_by_batch(rows: Sequence[sa.Row[Any]]) -> dict[str, list[LeasedRequest]]:
     """The leased requests by batch, with their new fences."""
     requests: dict[str, list[LeasedRequest]] = defaultdict(list)
     for r in rows:
@@ -246,10 +252,10 @@ def _leased(rows: Sequence[sa.Row[Any]]) -> dict[str, list[LeasedRequest]]:
     return requests
 
 
-def _batch(batch_id: str, requests: Sequence[LeasedRequest], text: str | None, sealed: str | None) -> LeasedBatch:
+def _batch_from_rows(batch_id: str, requests: Sequence[LeasedRequest], text: str | None, sealed: str | None) -> LeasedBatch:
     unreadable = None
     try:
-        spec = stored.load(text, RequestSpec) if text is not None else None
+        spec = stored.load_text(text, RequestSpec) if text is not None else None
     except stored.UNREADABLE as error:
         spec, unreadable = None, f"the stored request cannot be decoded: {error}"
     if spec is None:
@@ -263,24 +269,24 @@ def _stand_in(batch_id: str) -> RequestSpec:
     return RequestSpec(batch_id=batch_id, request_id=request_of(batch_id) or "", project_id="", user_id="", name="", flavor=nothing)
 
 
-def refence(tx: ApiTransaction, fences: Mapping[str, int]) -> dict[str, int]:
+def refence_requests(tx: ApiTransaction, fences: Mapping[str, int]) -> dict[str, int]:
     """Give each request that is still held under the given fence a new one, before its host or cell is chosen again.
 
     Returns the new fences. A missing uuid was lost to a delete or to another conductor.
     """
     held: list[str] = []
-    for chunk in chunks(sorted(fences)):
+    for chunk in split_chunks(sorted(fences)):
         rows = tx.execute(_HELD, {"uuids": chunk}).all()
         held += [r.instance_uuid for r in rows if r.fence == fences[r.instance_uuid]]
-    for chunk in chunks(held):
+    for chunk in split_chunks(held):
         tx.execute(_REFENCE, {"uuids": chunk})
     return {uuid: fences[uuid] + 1 for uuid in held}
 
 
-def renew(tx: ApiTransaction, fences: Mapping[str, int], until: float) -> None:
+def renew_leases(tx: ApiTransaction, fences: Mapping[str, int], until: float) -> None:
     """Extend the lease of requests that are still held under the given fence. A lost lease is harmless, so nothing is returned."""
     for fence, uuids in by_fence(fences).items():
-        for chunk in chunks(uuids):
+        for chunk in split_chunks(uuids):
             tx.execute(_RENEW, {"uuids": chunk, "held": fence, "until": until})
 
 
@@ -289,9 +295,9 @@ def renew_unlocked(tx: ApiTransaction, fences: Mapping[str, int], until: float) 
     hold up the others. Nobody leases a request that is locked.
     """
     for fence, uuids in by_fence(fences).items():
-        for chunk in chunks(uuids):
+        for chunk in split_chunks(uuids):
             unlocked = tx.execute(_UNLOCKED, {"uuids": chunk, "held": fence}).scalars().all()
-            renew(tx, dict.fromkeys(unlocked, fence), until)
+            renew_leases(tx, dict.fromkeys(unlocked, fence), until)
 
 
 def by_fence(fences: Mapping[str, int]) -> dict[int, list[str]]:
@@ -302,7 +308,7 @@ def by_fence(fences: Mapping[str, int]) -> dict[int, list[str]]:
     return groups
 
 
-def chunks(uuids: Sequence[str]) -> Iterable[list[str]]:
+def split_chunks(uuids: Sequence[str]) -> Iterable[list[str]]:
     """Split into lists of at most ``dialect.IN_LIST_SIZE``."""
     for start in range(0, len(uuids), dialect.IN_LIST_SIZE):
         yield list(uuids[start : start + dialect.IN_LIST_SIZE])

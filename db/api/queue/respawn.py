@@ -12,7 +12,7 @@ from collections.abc import Collection
 import sqlalchemy as sa
 
 from db.api.operations import operations
-from db.api.operations.accepting import NUMBERS, Twin, insert_twins, store
+from db.api.operations.accepting import NUMBERS, Twin, insert_twins, store_operations
 from db.api.operations.operations import Body
 from db.api.rows import incarnation
 from db.api.rows.tables import all_or_nothing
@@ -23,10 +23,10 @@ from objects.context import request_of
 from objects.operation import Operation, OperationKind, OperationState
 from objects.task import Power
 
-_WHOLE = sa.select(all_or_nothing.c.batch_id).where(all_or_nothing.c.batch_id.in_(dialect.uuids("batches")))
+_WHOLE = sa.select(all_or_nothing.c.batch_id).where(all_or_nothing.c.batch_id.in_(dialect.uuids_parameter("batches")))
 
 
-def accept(tx: ApiTransaction, bodies: Collection[str], now: float, timeout: float) -> list[str]:
+def queue_respawns(tx: ApiTransaction, bodies: Collection[str], now: float, timeout: float) -> list[str]:
     """Queue another body for each of these, whose summaries were just written in this transaction; returns the servers.
 
     Left out: deleted servers, those that had an operation before, members of an open all-or-nothing batch, and servers with user
@@ -37,8 +37,8 @@ def accept(tx: ApiTransaction, bodies: Collection[str], now: float, timeout: flo
     if not ended or incarnation.is_closed(tx):
         return []
     batches = {body.server.batch_id for body in ended}
-    whole = set(tx.execute(_WHOLE, {"batches": sorted(batches)}).scalars())
-    specs = mappings.specs(tx, batches - whole)
+    whole_batches = set(tx.execute(_WHOLE, {"batches": sorted(batches)}).scalars())
+    specs = mappings.specs_by_batch(tx, batches - whole_batches)
     twins: list[Twin] = []
     for body in ended:
         spec = specs.get(body.server.batch_id)
@@ -67,8 +67,8 @@ def accept(tx: ApiTransaction, bodies: Collection[str], now: float, timeout: flo
         )
         twins.append(Twin(operation=operation, spec=spec, source=body))
     insert_twins(tx, twins, now)
-    store(tx, [each.operation for each in twins])
-    return [each.operation.server_uuid for each in twins]
+    store_operations(tx, [twin.operation for twin in twins])
+    return [twin.operation.server_uuid for twin in twins]
 
 
 def _is_first(body: Body) -> bool:

@@ -68,7 +68,7 @@ _DECIDED = ("fence", "seen", "state", "host", "node", "fault", "power", "task_nu
 _CLAIM = sa.select(allocations.c.instance_uuid).where(allocations.c.instance_uuid == sa.bindparam("uuid"))
 
 
-def adopt(tx: ApiTransaction, stamp: Stamp, strays: Sequence[Stray], cell_uuid: str, now: float) -> list[str]:
+def adopt_strays(tx: ApiTransaction, stamp: Stamp, strays: Sequence[Stray], cell_uuid: str, now: float) -> list[str]:
     """Map these rows to their cell, with request spec, quota, claim and addresses; return the uuids adopted.
 
     Guard: there is no mapping, or it names no cell and is not deleted. A request that is still queued is removed first, so that the
@@ -76,30 +76,30 @@ def adopt(tx: ApiTransaction, stamp: Stamp, strays: Sequence[Stray], cell_uuid: 
     """
     specs = {stray.row.batch_id or stray.row.uuid: stray.spec for stray in strays if stray.spec is not None}
     repair.put_back_specs(tx, specs, now)
-    ordered = sorted(strays, key=_uuid)
+    ordered = sorted(strays, key=_uuid_of)
     for stray in ordered:  # requests before mappings: the order of every transaction that decides a boot
         tx.execute(_REQUEST, {"uuid": stray.row.uuid})
-    adopted = [stray for stray in ordered if _map(tx, stray, cell_uuid, now)]
+    adopted = [stray for stray in ordered if _map_stray(tx, stray, cell_uuid, now)]
     operation_repair.follow_rows(tx, adopted, now)
     running = [stray for stray in adopted if stray.row.state in RUNNING and stray.row.host]
     claims.lock_places(tx, [stray.row.uuid for stray in adopted], sorted({stray.row.host or "" for stray in running}))
     for stray in running:
-        _claim(tx, stamp, stray, cell_uuid)
-    claims.release(tx, stamp, [stray.row.uuid for stray in adopted if stray.row.state is State.ERROR])
-    addresses.take_back(tx, {stray.row.server: stray.ports for stray in adopted if stray.ports}, now)
+        _claim_host(tx, stamp, stray, cell_uuid)
+    claims.release_claims(tx, stamp, [stray.row.uuid for stray in adopted if stray.row.state is State.ERROR])
+    addresses.take_back(tx, {stray.row.uuid_of_server: stray.ports for stray in adopted if stray.ports}, now)
     for stray in adopted:
-        if stray.leaving:
+        if stray.is_leaving:
             operation_repair.delete_ended(tx, stamp, stray.row.uuid, now)
     return [stray.row.uuid for stray in adopted]
 
 
-def _uuid(stray: Stray) -> str:
+def _uuid_of(stray: Stray) -> str:
     return stray.row.uuid
 
 
-def _map(tx: ApiTransaction, stray: Stray, cell_uuid: str, now: float) -> bool:
+def _map_stray(tx: ApiTransaction, stray: Stray, cell_uuid: str, now: float) -> bool:
     row = stray.row
-    shown = _shown(stray, cell_uuid)
+    shown = _mapping_columns(stray, cell_uuid)
     if tx.execute(_LOCK, {"uuid": row.uuid}).one_or_none() is not None:
         values = {f"to_{name}": shown[name] for name in _DECIDED}
         values |= {"uuid": row.uuid, "to_cell": cell_uuid, "to_zone": row.availability_zone, "now": now}
@@ -108,20 +108,20 @@ def _map(tx: ApiTransaction, stray: Stray, cell_uuid: str, now: float) -> bool:
         return False  # a deleted server needs no mapping
     if row.server_uuid is not None and not operation_repair.give_home(tx, stray, now):
         return False
-    size = _size(stray)
+    size = _charged_size(stray)
     values = shown | {"instance_uuid": row.uuid, "cell_uuid": cell_uuid, "updated_at": now, "mapped_at": now}
     values |= {"server_uuid": row.server_uuid, "turn": row.turn, "hidden": row.server_uuid is not None}
-    values["hostname"] = hostnames.of(_spec(stray), row.name, row.server)
+    values["hostname"] = hostnames.hostname_of_spec(_decode_spec(stray), row.name, row.uuid_of_server)
     if size is not None:
         values |= {"vcpus": size.cores, "memory_mb": size.ram}
     if not dialect.insert_new(tx, instance_mappings, [values]):
         return False
     if size is not None:
-        quotas.add(tx, row.project_id, {row.user_id: size})
+        quotas.add_usage(tx, row.project_id, {row.user_id: size})
     return True
 
 
-def _shown(stray: Stray, cell_uuid: str) -> dict[str, Any]:
+def _mapping_columns(stray: Stray, cell_uuid: str) -> dict[str, Any]:
     """The mapping's columns. ``seen`` is one below the row's version, so that the feed can update the rest; cell0 has no feed."""
     row = stray.row
     return {
@@ -145,36 +145,36 @@ def _shown(stray: Stray, cell_uuid: str) -> dict[str, Any]:
     }
 
 
-def _spec(stray: Stray) -> RequestSpec | None:
+def _decode_spec(stray: Stray) -> RequestSpec | None:
     if stray.spec is None:
         return None
     try:
-        return stored.load(stray.spec, RequestSpec)
+        return stored.load_text(stray.spec, RequestSpec)
     except msgspec.ValidationError:  # the server is mapped anyway; the audit reports what is missing
         return None
 
 
-def _size(stray: Stray) -> QuotaUsage | None:
-    spec = _spec(stray)
+def _charged_size(stray: Stray) -> QuotaUsage | None:
+    spec = _decode_spec(stray)
     if spec is None:
         return None
-    return msgspec.structs.replace(QuotaUsage.of(spec.flavor), instances=0 if stray.row.server_uuid else 1)
+    return msgspec.structs.replace(QuotaUsage.of_flavor(spec.flavor), instances=0 if stray.row.server_uuid else 1)
 
 
-def _claim(tx: ApiTransaction, stamp: Stamp, stray: Stray, cell_uuid: str) -> None:
+def _claim_host(tx: ApiTransaction, stamp: Stamp, stray: Stray, cell_uuid: str) -> None:
     """Claim on the row's host even if it is full, because the guest is there."""
-    row, spec = stray.row, _spec(stray)
+    row, spec = stray.row, _decode_spec(stray)
     host, node = row.host or "", row.node or ""
     if tx.execute(_CLAIM, {"uuid": row.uuid}).one_or_none() is not None:
-        claims.move(tx, stamp, [claims.ClaimMove(instance_uuid=row.uuid, host=host, node=node)])
+        claims.move_claims(tx, stamp, [claims.ClaimMove(instance_uuid=row.uuid, host=host, node=node)])
     elif spec is not None:
         lost = claim_repair.Unclaimed(
             instance_uuid=row.uuid,
             seen=max(0, row.version - 1),
             fence=row.fence,
-            takes=spec.takes,
+            takes=spec.taken_amounts,
             selection=Selection(host=host, node=node, cell_uuid=cell_uuid, fence=row.fence),
             group=spec.group,
             fault_domain=spec.fault_domain,
         )
-        claim_repair.restore(tx, stamp, lost)
+        claim_repair.restore_claim(tx, stamp, lost)

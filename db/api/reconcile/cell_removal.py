@@ -123,32 +123,34 @@ _AGGREGATES = (
 _HOSTS = sa.select(tables.host_mappings.c.host).where(tables.host_mappings.c.cell_uuid == sa.bindparam("cell"))
 
 
-def survey(tx: ApiTransaction, cell_uuid: str, ended_with: str) -> CellContents:
+def survey_cell(tx: ApiTransaction, cell_uuid: str, ended_with: str) -> CellContents:
     """List what the API database holds of the cell, including servers that an earlier removal ended with fault ``ended_with``."""
     aggregates: dict[str, tuple[str, ...]] = {}
     for host, name in tx.execute(_AGGREGATES, {"cell": cell_uuid}):
         aggregates[host] = (*aggregates.get(host, ()), name)
     rows = tx.execute(_RESIDENTS, {"cell": cell_uuid, "ended_with": ended_with}).all()
-    still_open = _operations(tx, [row.server_uuid or row.instance_uuid for row in rows if row.last_number or row.server_uuid])
+    still_open = _operations_by_body(
+        tx, [row.server_uuid or row.instance_uuid for row in rows if row.last_number or row.server_uuid]
+    )
     return CellContents(
-        residents=tuple(_resident(row, still_open.get(row.instance_uuid)) for row in rows),
-        guests=tuple(_guest(row) for row in tx.execute(_GUESTS, {"cell": cell_uuid})),
+        residents=tuple(_resident_from_row(row, still_open.get(row.instance_uuid)) for row in rows),
+        guests=tuple(_guest_from_row(row) for row in tx.execute(_GUESTS, {"cell": cell_uuid})),
         hosts=tuple(tx.execute(_HOSTS.order_by(tables.host_mappings.c.host), {"cell": cell_uuid}).scalars()),
         aggregates=aggregates,
     )
 
 
-def _operations(tx: ApiTransaction, servers: Sequence[str]) -> dict[str, OpenOperation]:
+def _operations_by_body(tx: ApiTransaction, servers: Sequence[str]) -> dict[str, OpenOperation]:
     """The open operations of these servers, by source and by twin."""
     uuids = sorted(operation.uuid for operation in operations.open_for(tx, set(servers)).values())
-    found: dict[str, OpenOperation] = {}
-    for some in _pieces(uuids):
-        for each in operations.with_bodies(tx, some):
-            found |= {body.uuid: each for body in (each.source, each.twin) if body is not None}
-    return found
+    opened_by_body: dict[str, OpenOperation] = {}
+    for piece in _split_pieces(uuids):
+        for opened in operations.with_bodies(tx, piece):
+            opened_by_body |= {body.uuid: opened for body in (opened.source, opened.twin) if body is not None}
+    return opened_by_body
 
 
-def _resident(row: Any, operation: OpenOperation | None) -> Resident:
+def _resident_from_row(row: Any, operation: OpenOperation | None) -> Resident:
     return Resident(
         uuid=row.instance_uuid,
         name=row.name,
@@ -158,39 +160,43 @@ def _resident(row: Any, operation: OpenOperation | None) -> Resident:
         deleted=row.deleted,
         fault=row.fault,
         charged=None if row.vcpus is None else (row.vcpus, row.memory_mb),
-        claim=None if row.c_vcpus is None else _claim(row),
+        claim=None if row.c_vcpus is None else _claim_from_row(row),
         hidden=row.hidden,
         operation=operation,
     )
 
 
-def _guest(row: Any) -> UnfinishedClaim:
+def _guest_from_row(row: Any) -> UnfinishedClaim:
     return UnfinishedClaim(
         uuid=row.instance_uuid,
         name=row.name or "",
         project_id=row.project_id or "",
         requested=row.request is not None,
-        claim=_claim(row),
+        claim=_claim_from_row(row),
     )
 
 
-def _claim(row: Any) -> CellClaim:
+def _claim_from_row(row: Any) -> CellClaim:
     return CellClaim(host=row.c_host or "", **{name: getattr(row, f"c_{name}") for name in _AMOUNTS})
 
 
 # -- requests that were not handed over yet ---------------------------------------------------------------------------------------
 
 _LOCK_REQUESTS = by_index(
-    sa.select(_R.c.instance_uuid).where(_R.c.instance_uuid.in_(dialect.uuids())).order_by(_R.c.instance_uuid).with_for_update(), _R
+    sa.select(_R.c.instance_uuid)
+    .where(_R.c.instance_uuid.in_(dialect.uuids_parameter()))
+    .order_by(_R.c.instance_uuid)
+    .with_for_update(),
+    _R,
 )
 _STILL_THERE = (
     sa.select(_A.c.instance_uuid)
     .join(_I, _I.c.id == _A.c.inventory_id)
-    .where(_A.c.instance_uuid.in_(dialect.uuids()), _I.c.cell_uuid == sa.bindparam("cell"))
+    .where(_A.c.instance_uuid.in_(dialect.uuids_parameter()), _I.c.cell_uuid == sa.bindparam("cell"))
 )
 _TAKE_OVER = by_index(
     sa.update(_R)
-    .where(_R.c.instance_uuid.in_(dialect.uuids()))
+    .where(_R.c.instance_uuid.in_(dialect.uuids_parameter()))
     .values(fence=_R.c.fence + 1, lease_until=sa.bindparam("now"), owner=sa.bindparam("taker")),
     _R,
 )
@@ -205,34 +211,34 @@ def send_elsewhere(tx: ApiTransaction, stamp: Stamp, cell_uuid: str, uuids: Sequ
     requests = tx.execute(_LOCK_REQUESTS, {"uuids": list(uuids)}).scalars().all()
     compare_locks(tx, "request", requests)
     # A claim needs the lock of its request, so the claims read now cannot change before the commit.
-    here = sorted(tx.execute(_STILL_THERE, {"uuids": list(requests), "cell": cell_uuid}).scalars())
-    if here:
-        tx.execute(_TAKE_OVER, {"uuids": here, "now": now, "taker": "cell delete"})
-        claims.release(tx, stamp, here)
-    return len(here)
+    request_uuids = sorted(tx.execute(_STILL_THERE, {"uuids": list(requests), "cell": cell_uuid}).scalars())
+    if request_uuids:
+        tx.execute(_TAKE_OVER, {"uuids": request_uuids, "now": now, "taker": "cell delete"})
+        claims.release_claims(tx, stamp, request_uuids)
+    return len(request_uuids)
 
 
 # -- servers that were handed over ---------------------------------------------------------------------------------------------
 
 _FAIL = by_index(
     sa.update(_M)
-    .where(_M.c.instance_uuid.in_(dialect.uuids()), _MINE, _M.c.deleted == sa.false(), _M.c.state == "building")
+    .where(_M.c.instance_uuid.in_(dialect.uuids_parameter()), _MINE, _M.c.deleted == sa.false(), _M.c.state == "building")
     .values(state="error", fault=sa.bindparam("why"), updated_at=sa.bindparam("now")),
     _M,
 )
 _CONFIRM = by_index(
     sa.update(_M)
-    .where(_M.c.instance_uuid.in_(dialect.uuids()), _MINE, _M.c.deleted == sa.true(), _M.c.state != "deleted")
+    .where(_M.c.instance_uuid.in_(dialect.uuids_parameter()), _MINE, _M.c.deleted == sa.true(), _M.c.state != "deleted")
     .values(state="deleted", terminated_at=sa.bindparam("now")),
     _M,
 )
-_SAY_WHY = by_index(sa.update(_M).where(_M.c.instance_uuid.in_(dialect.uuids())).values(fault=sa.bindparam("why")), _M)
+_SAY_WHY = by_index(sa.update(_M).where(_M.c.instance_uuid.in_(dialect.uuids_parameter())).values(fault=sa.bindparam("why")), _M)
 
 
 def fail_builds(tx: ApiTransaction, stamp: Stamp, cell_uuid: str, uuids: Sequence[str], why: str, now: float) -> None:
     """Set builds that were handed over to the cell to ERROR and release their claims, as an *ended* event of its feed would."""
     tx.execute(_FAIL, {"uuids": list(uuids), "cell": cell_uuid, "why": why, "now": now})
-    claims.release(tx, stamp, uuids)
+    claims.release_claims(tx, stamp, uuids)
 
 
 def delete_servers(tx: ApiTransaction, stamp: Stamp, cell_uuid: str, uuids: Sequence[str], why: str, now: float) -> None:
@@ -242,7 +248,7 @@ def delete_servers(tx: ApiTransaction, stamp: Stamp, cell_uuid: str, uuids: Sequ
     SERVERS_PER_TRANSACTION.
     """
     mine: list[str] = []
-    for uuid, body in sorted(operations.bodies(tx, uuids).items()):
+    for uuid, body in sorted(operations.bodies_by_uuid(tx, uuids).items()):
         server = body.server.uuid
         if body.hidden and not operations.open_for(tx, [server]):
             operation_repair.delete_ended(tx, stamp, uuid, now)
@@ -261,49 +267,57 @@ _OFF = (
 )
 
 
-def give_up(tx: ApiTransaction, stamp: Stamp, cell_uuid: str, some: Sequence[OpenOperation], why: str, now: float) -> None:
+def give_up(
+    tx: ApiTransaction, stamp: Stamp, cell_uuid: str, opened_operations: Sequence[OpenOperation], why: str, now: float
+) -> None:
     """Give up operations whose twins are in the cell, and confirm the ends of these."""
-    faults = {each.operation.uuid: why for each in some}
+    faults = {opened.operation.uuid: why for opened in opened_operations}
     done = steps.give_up(tx, stamp, faults, now, dead=faults)
     confirm_deletes(tx, stamp, cell_uuid, done.deleted, now)
 
 
-def go_on(tx: ApiTransaction, stamp: Stamp, cell_uuid: str, some: Sequence[OpenOperation], why: str, now: float) -> None:
+def go_on(
+    tx: ApiTransaction, stamp: Stamp, cell_uuid: str, opened_operations: Sequence[OpenOperation], why: str, now: float
+) -> None:
     """Bring operations to their goals whose twins run elsewhere: nobody can return to the sources, which are in the cell."""
-    uuids = [each.operation.uuid for each in some]
-    switched = steps.switch(tx, stamp, uuids, now)
-    confirmed = steps.confirm(tx, stamp, uuids, now)
+    uuids = [opened.operation.uuid for opened in opened_operations]
+    switched = steps.switch_servers(tx, stamp, uuids, now)
+    confirmed = steps.confirm_moves(tx, stamp, uuids, now)
     ended = [*switched.deleted, *confirmed.deleted]
     tx.execute(_SAY_WHY, {"uuids": ended, "why": why})
     confirm_deletes(tx, stamp, cell_uuid, ended, now)
 
 
-def ask_twins(tx: ApiTransaction, stamp: Stamp, cell_uuid: str, some: Sequence[OpenOperation]) -> None:
+def ask_twins(tx: ApiTransaction, stamp: Stamp, cell_uuid: str, opened_operations: Sequence[OpenOperation]) -> None:
     """Let the twins of live migrations be asked whether the guests have gone over to them; the sources are in the cell.
 
     The cell cannot tell any more that the sources are off; the operator who removes it says so.
     """
-    for each in some:
-        tx.execute(_OFF, {"uuid": each.operation.source_uuid, "cell": cell_uuid, "number": each.operation.number})
-    steps.recall(tx, [each.operation.uuid for each in some], 0.0)
+    for opened in opened_operations:
+        tx.execute(_OFF, {"uuid": opened.operation.source_uuid, "cell": cell_uuid, "number": opened.operation.number})
+    steps.recall_migrations(tx, [opened.operation.uuid for opened in opened_operations], 0.0)
 
 
-def offload(tx: ApiTransaction, stamp: Stamp, cell_uuid: str, some: Sequence[OpenOperation], why: str, now: float) -> None:
+def offload_servers(
+    tx: ApiTransaction, stamp: Stamp, cell_uuid: str, opened_operations: Sequence[OpenOperation], why: str, now: float
+) -> None:
     """Let shelved servers leave their hosts, which are in the cell: their snapshots are complete."""
-    done = shelving.offload(tx, stamp, [each.operation.uuid for each in some], now)
+    done = shelving.offload_servers(tx, stamp, [opened.operation.uuid for opened in opened_operations], now)
     tx.execute(_SAY_WHY, {"uuids": list(done.deleted), "why": why})
     confirm_deletes(tx, stamp, cell_uuid, done.deleted, now)
 
 
-def turn_back(tx: ApiTransaction, stamp: Stamp, cell_uuid: str, some: Sequence[OpenOperation], why: str, now: float) -> None:
+def turn_back(
+    tx: ApiTransaction, stamp: Stamp, cell_uuid: str, opened_operations: Sequence[OpenOperation], why: str, now: float
+) -> None:
     """Let servers whose twins are in the cell be their sources again, which are elsewhere and wait for their users' confirmation.
 
     The cell cannot tell any more that the twins are off; the operator who removes it says so.
     """
-    uuids = [each.operation.uuid for each in some]
-    steps.revert(tx, uuids, now)
-    for each in some:
-        tx.execute(_OFF, {"uuid": each.operation.twin_uuid, "cell": cell_uuid, "number": each.operation.number + 2})
+    uuids = [opened.operation.uuid for opened in opened_operations]
+    steps.revert_moves(tx, uuids, now)
+    for opened in opened_operations:
+        tx.execute(_OFF, {"uuid": opened.operation.twin_uuid, "cell": cell_uuid, "number": opened.operation.number + 2})
     done = steps.point_back(tx, stamp, uuids, (), now)
     tx.execute(_SAY_WHY, {"uuids": list(done.deleted), "why": why})
     confirm_deletes(tx, stamp, cell_uuid, done.deleted, now)
@@ -312,13 +326,13 @@ def turn_back(tx: ApiTransaction, stamp: Stamp, cell_uuid: str, some: Sequence[O
 def confirm_deletes(tx: ApiTransaction, stamp: Stamp, cell_uuid: str, uuids: Sequence[str], now: float) -> None:
     """Confirm the deletes of servers of the cell, because the cell cannot do so any more. Release their claims and addresses."""
     tx.execute(_CONFIRM, {"uuids": list(uuids), "cell": cell_uuid, "now": now})
-    claims.release(tx, stamp, uuids)
-    addresses.free(tx, uuids, now)
+    claims.release_claims(tx, stamp, uuids)
+    addresses.free_addresses(tx, uuids, now)
 
 
 def release_orphans(tx: ApiTransaction, stamp: Stamp, uuids: Sequence[str]) -> None:
     """Release the claims among these that belong to no server or request, without waiting for the reaper."""
-    claims.release(tx, stamp, claims.orphans(tx, uuids))
+    claims.release_claims(tx, stamp, claims.list_orphans(tx, uuids))
 
 
 # -- the cell ----------------------------------------------------------------------------------------------------------------------
@@ -328,37 +342,38 @@ _ELSEWHERE = sa.select(tables.host_mappings.c.host).where(tables.host_mappings.c
 _INVENTORIES = sa.select(_I.c.id).where(_I.c.cell_uuid == sa.bindparam("cell"), _I.c.host.not_in(_ELSEWHERE))
 
 
-def forget(tx: ApiTransaction, cell_uuid: str, *, failed_with: str | None = None) -> None:
+def forget_cell(tx: ApiTransaction, cell_uuid: str, *, failed_with: str | None = None) -> None:
     """Delete the cell, its hosts, their inventories and their memberships in aggregates, in one transaction.
 
     ``failed_with``: builds that ``fail_builds`` ended with this fault do not count.
     Raises NotFound, and Conflict while the cell has claims or servers.
     """
-    cell_mappings.hold(tx, cell_uuid)  # first: a transaction that starts its feed or maps hosts to it waits, then finds no cell
+    # first: a transaction that starts its feed or maps hosts to it waits, then finds no cell
+    cell_mappings.lock_cell(tx, cell_uuid)
     tx.execute(_CURSOR, {"cell": cell_uuid})  # without a cursor nobody applies the feed, which would create inventories again
     ids = list(tx.execute(_INVENTORIES, {"cell": cell_uuid}).scalars())
-    locked = [row.id for row in inventories.lock(tx, ids)]  # a concurrent claim waits for these locks, then finds no inventory
+    locked = [row.id for row in inventories.lock_rows(tx, ids)]  # a concurrent claim waits for these locks, then finds no inventory
     claimed = 0
-    for some in _pieces(locked):
-        claimed += tx.execute(sa.select(sa.func.count()).where(_A.c.inventory_id.in_(some))).scalar_one()
+    for piece in _split_pieces(locked):
+        claimed += tx.execute(sa.select(sa.func.count()).where(_A.c.inventory_id.in_(piece))).scalar_one()
     if claimed:
         cell_mappings.check_empty(
             tx, cell_uuid, failed_with=failed_with
         )  # names the servers of the claims, which says more than the count of claims
-        raise _claimed(cell_mappings.get(tx, cell_uuid), claimed)
-    for some in _pieces(locked):
-        tx.execute(sa.delete(_I).where(_I.c.id.in_(some)))
+        raise _unfinished_claims(cell_mappings.get(tx, cell_uuid), claimed)
+    for piece in _split_pieces(locked):
+        tx.execute(sa.delete(_I).where(_I.c.id.in_(piece)))
     hosts = tx.execute(_HOSTS, {"cell": cell_uuid}).scalars().all()
-    left = 0
-    for some in _pieces(hosts):
-        left += tx.execute(sa.delete(tables.aggregate_hosts).where(tables.aggregate_hosts.c.host.in_(some))).rowcount
-    if left:
-        epochs.bump(tx, Epoch.AGGREGATES)
+    memberships = 0
+    for piece in _split_pieces(hosts):
+        memberships += tx.execute(sa.delete(tables.aggregate_hosts).where(tables.aggregate_hosts.c.host.in_(piece))).rowcount
+    if memberships:
+        epochs.bump_epoch(tx, Epoch.AGGREGATES)
     host_mappings.delete_of(tx, cell_uuid)
     cell_mappings.delete(tx, cell_uuid, failed_with=failed_with)
 
 
-def _claimed(cell: CellMapping, count: int) -> UnfinishedWork:
+def _unfinished_claims(cell: CellMapping, count: int) -> UnfinishedWork:
     """The error for a cell without servers that still has claims of builds."""
     advice = "disable it, and" if cell.state is CellState.ENABLED else f"it is {cell.state} and takes no more, so"
     return UnfinishedWork(
@@ -366,5 +381,5 @@ def _claimed(cell: CellMapping, count: int) -> UnfinishedWork:
     )
 
 
-def _pieces(items: Sequence[Any]) -> list[list[Any]]:
+def _split_pieces(items: Sequence[Any]) -> list[list[Any]]:
     return [list(items[start : start + dialect.IN_LIST_SIZE]) for start in range(0, len(items), dialect.IN_LIST_SIZE)]

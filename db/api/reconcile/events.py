@@ -26,27 +26,29 @@ from objects.feed import INSTANCE_EVENTS, EventKind, FeedEvent, InstanceSummary
 
 
 class FeedPosition(Object, frozen=True, kw_only=True):
-    """A page of one cell's feed: everything up to ``cursor`` is applied, and applying the page moves the cursor to ``upto``."""
+    """A page of one cell's feed: everything up to ``lock_cursor`` is applied, and applying the page moves the cursor to
+    ``upto``.
+    """
 
     cell_uuid: str
     cursor: int
     upto: int
 
 
-def cursor(tx: ApiTransaction, cell_uuid: str) -> int:
+def lock_cursor(tx: ApiTransaction, cell_uuid: str) -> int:
     """The cursor of this cell's feed, created with 0 if there is none.
 
     Raises Conflict for a cell that was removed, so that its feed is not applied from the beginning again.
     """
-    found = tx.execute(sa.select(feed_cursors.c.sequence).where(feed_cursors.c.cell_uuid == cell_uuid)).scalar_one_or_none()
-    if found is None:
-        if not cell_mappings.hold(tx, cell_uuid):
+    sequence = tx.execute(sa.select(feed_cursors.c.sequence).where(feed_cursors.c.cell_uuid == cell_uuid)).scalar_one_or_none()
+    if sequence is None:
+        if not cell_mappings.lock_cell(tx, cell_uuid):
             raise errors.Conflict(f"cell {cell_uuid} was removed")
         dialect.insert_new(tx, feed_cursors, [{"cell_uuid": cell_uuid, "sequence": 0}])
-    return found or 0
+    return sequence or 0
 
 
-def position(tx: ApiTransaction, cell_uuid: str) -> int:
+def read_cursor(tx: ApiTransaction, cell_uuid: str) -> int:
     """The cursor of this cell's feed, read only; 0 if there is none."""
     return tx.execute(sa.select(feed_cursors.c.sequence).where(feed_cursors.c.cell_uuid == cell_uuid)).scalar_one_or_none() or 0
 
@@ -58,7 +60,7 @@ _REBUILD = sa.update(feed_cursors).where(feed_cursors.c.cell_uuid == sa.bindpara
 
 def rebuild_from_rows(tx: ApiTransaction, cell_uuid: str) -> None:
     """Make the reader of this feed rebuild from the rows: a cursor past the feed's end means that the database was restored."""
-    epochs.bump(tx, Epoch.FEEDS)
+    epochs.bump_epoch(tx, Epoch.FEEDS)
     tx.execute(_REBUILD, {"cell": cell_uuid})
 
 
@@ -99,7 +101,7 @@ _APPLY = UpdateMany(
 _FRESH = by_index(
     sa.select(instance_mappings.c.instance_uuid, instance_mappings.c.seen)
     .where(
-        instance_mappings.c.instance_uuid.in_(dialect.uuids()),
+        instance_mappings.c.instance_uuid.in_(dialect.uuids_parameter()),
         instance_mappings.c.cell_uuid == sa.bindparam("cell"),
     )
     .order_by(instance_mappings.c.instance_uuid)
@@ -107,8 +109,8 @@ _FRESH = by_index(
     instance_mappings,
 )
 _HOMES = sa.union_all(
-    sa.select(host_mappings.c.host, host_mappings.c.cell_uuid).where(host_mappings.c.host.in_(dialect.uuids("hosts"))),
-    sa.select(inventories.c.host, inventories.c.cell_uuid).where(inventories.c.host.in_(dialect.uuids("hosts"))),
+    sa.select(host_mappings.c.host, host_mappings.c.cell_uuid).where(host_mappings.c.host.in_(dialect.uuids_parameter("hosts"))),
+    sa.select(inventories.c.host, inventories.c.cell_uuid).where(inventories.c.host.in_(dialect.uuids_parameter("hosts"))),
 )
 
 
@@ -122,13 +124,13 @@ class Applied(NamedTuple):
     foreign_nodes: set[tuple[str, str]]
 
 
-def apply(
+def apply_page(
     tx: ApiTransaction,
     stamp: claims.Stamp,
     position: FeedPosition,
     events: Sequence[FeedEvent],
     nodes: Sequence[ComputeNode] = (),
-    own: Collection[str] = (),
+    own_hosts: Collection[str] = (),
     now: float | None = None,
     other_cell_timeout: float = 0.0,
 ) -> Applied:
@@ -137,7 +139,7 @@ def apply(
     An event is applied only if the mapping names the feed's cell and the event is newer than the last one applied. MOVED and ACTIVE
     events that name a host of another cell are ignored and returned. ENDED events are applied whatever host they name.
 
-    ``own``: hosts known to be the cell's; the others are looked up.
+    ``own_hosts``: hosts known to be the cell's; the others are looked up.
     ``now``: the time for summaries, by this database's clock; None: the time from the cell. ``other_cell_timeout``: seconds that
     builds which no host of the cell could take get in another one; 0: they stay in ERROR.
     Raises ``errors.Conflict`` if another reader moved the cursor: nothing is written, and the page must be read again.
@@ -145,19 +147,19 @@ def apply(
     moved_cursor = tx.execute(_ADVANCE, {"cell": position.cell_uuid, "read": position.cursor, "upto": position.upto}).rowcount
     if not moved_cursor:
         raise errors.Conflict(f"the feed of cell {position.cell_uuid} is read by another applier")
-    refused = _on_foreign_hosts(tx, position.cell_uuid, events, own)
+    refused = _on_foreign_hosts(tx, position.cell_uuid, events, own_hosts)
     by_uuid: dict[str, list[FeedEvent]] = {}
     for event in events:
         if event.kind in INSTANCE_EVENTS and event not in refused:
             by_uuid.setdefault(event.key, []).append(event)
     if by_uuid:
         _apply_claims(tx, stamp, position.cell_uuid, by_uuid, [node.host for node in nodes])
-        _APPLY(tx, [_values(position.cell_uuid, by_uuid[uuid][-1], now) for uuid in sorted(by_uuid)])
-        if ended := [uuid for uuid, some in by_uuid.items() if any(e.kind is EventKind.ENDED for e in some)]:
-            addresses.free(tx, ended, time.time() if now is None else now)  # after the states are written
+        _APPLY(tx, [_summary_parameters(position.cell_uuid, by_uuid[uuid][-1], now) for uuid in sorted(by_uuid)])
+        if ended := [uuid for uuid, server_events in by_uuid.items() if any(e.kind is EventKind.ENDED for e in server_events)]:
+            addresses.free_addresses(tx, ended, time.time() if now is None else now)  # after the states are written
         if other_cell_timeout and now is not None:
-            exhausted = [uuid for uuid in by_uuid if stored.load(by_uuid[uuid][-1].payload, InstanceSummary).exhausted]
-            respawn.accept(tx, exhausted, now, other_cell_timeout)
+            exhausted = [uuid for uuid in by_uuid if stored.load_text(by_uuid[uuid][-1].payload, InstanceSummary).exhausted]
+            respawn.queue_respawns(tx, exhausted, now, other_cell_timeout)
     return Applied(refused, claims.set_inventory(tx, stamp, nodes, position.cell_uuid) if nodes else set())
 
 
@@ -165,10 +167,12 @@ _PLACING = (EventKind.MOVED, EventKind.ACTIVE, EventKind.TASK)
 """Events that say on which host an instance is."""
 
 
-def _on_foreign_hosts(tx: ApiTransaction, cell_uuid: str, events: Sequence[FeedEvent], own: Collection[str]) -> list[FeedEvent]:
+def _on_foreign_hosts(
+    tx: ApiTransaction, cell_uuid: str, events: Sequence[FeedEvent], own_hosts: Collection[str]
+) -> list[FeedEvent]:
     """The events that place an instance on a host that a host mapping or an inventory assigns to another cell."""
-    placed = [(event, stored.load(event.payload, InstanceSummary).host) for event in events if event.kind in _PLACING]
-    hosts = sorted({host for _, host in placed if host and host not in own})
+    placed = [(event, stored.load_text(event.payload, InstanceSummary).host) for event in events if event.kind in _PLACING]
+    hosts = sorted({host for _, host in placed if host and host not in own_hosts})
     if not hosts:
         return []
     foreign: set[str] = set()
@@ -182,7 +186,7 @@ def _apply_claims(
     tx: ApiTransaction, stamp: claims.Stamp, cell_uuid: str, by_uuid: Mapping[str, Sequence[FeedEvent]], reporting: Sequence[str]
 ) -> None:
     """Release and move claims as the events say. Most builds become ACTIVE on their claim's host and need no query here."""
-    last = {uuid: stored.load(events[-1].payload, InstanceSummary) for uuid, events in by_uuid.items()}
+    last = {uuid: stored.load_text(events[-1].payload, InstanceSummary) for uuid, events in by_uuid.items()}
     bearing = [
         uuid
         for uuid, events in by_uuid.items()
@@ -211,15 +215,15 @@ def _apply_claims(
         moving = [move.instance_uuid for move in moves]
         claims.lock_places(tx, [*ended, *moving], [*(move.host for move in moves), *reporting])
     if ended:
-        claims.release(tx, stamp, ended)
+        claims.release_claims(tx, stamp, ended)
     if moves:
-        claims.move(tx, stamp, moves)
+        claims.move_claims(tx, stamp, moves)
     if built:
         claims.free_slots(tx, built)
 
 
-def _values(cell_uuid: str, event: FeedEvent, now: float | None) -> dict[str, object]:
-    summary = stored.load(event.payload, InstanceSummary)
+def _summary_parameters(cell_uuid: str, event: FeedEvent, now: float | None) -> dict[str, object]:
+    summary = stored.load_text(event.payload, InstanceSummary)
     return {
         "uuid": event.key,
         "cell": cell_uuid,
@@ -236,5 +240,5 @@ def _values(cell_uuid: str, event: FeedEvent, now: float | None) -> dict[str, ob
         "new_task_number": summary.task_number,
         "new_task_state": summary.task_state,
         "new_task_fault": summary.task_fault,
-        "new_task_stored": stored.dump(summary.task_stored) if summary.task_stored is not None else None,
+        "new_task_stored": stored.dump_value(summary.task_stored) if summary.task_stored is not None else None,
     }

@@ -61,10 +61,12 @@ class HistoryPage(Object, frozen=True, kw_only=True):
     specs: dict[str, RequestSpec]
 
 
-def after(tx: ApiTransaction, uuid: str, limit: int) -> HistoryPage:
+def page_after(tx: ApiTransaction, uuid: str, limit: int) -> HistoryPage:
     """The next bodies."""
-    bodies = tuple(_body(row) for row in tx.execute(_AFTER, {"after": uuid, "limit": limit}).mappings())
-    return HistoryPage(bodies=bodies, specs=mappings.specs(tx, {body.batch_id for body in bodies if body.start is not None}))
+    bodies = tuple(_body_from_row(row) for row in tx.execute(_AFTER, {"after": uuid, "limit": limit}).mappings())
+    return HistoryPage(
+        bodies=bodies, specs=mappings.specs_by_batch(tx, {body.batch_id for body in bodies if body.start is not None})
+    )
 
 
 def archived_body(table: str, row: Mapping[str, Any]) -> PastBody | None:
@@ -72,7 +74,7 @@ def archived_body(table: str, row: Mapping[str, Any]) -> PastBody | None:
 
     Raises KeyError if a column is missing.
     """
-    return _body(row) if table == str(instance_mappings) else None
+    return _body_from_row(row) if table == str(instance_mappings) else None
 
 
 def archived_spec(table: str, row: Mapping[str, Any]) -> tuple[str, RequestSpec | None] | None:
@@ -80,7 +82,7 @@ def archived_spec(table: str, row: Mapping[str, Any]) -> tuple[str, RequestSpec 
     return (row["batch_id"], stored.load_or_none(row["spec"], RequestSpec)) if table == str(request_specs) else None
 
 
-def _body(row: Mapping[str, Any] | sa.RowMapping) -> PastBody:
+def _body_from_row(row: Mapping[str, Any] | sa.RowMapping) -> PastBody:
     launched, mapped = row["launched_at"], row["mapped_at"]
     if row["cell_uuid"] is None:
         launched = None  # shelved: it keeps the time of its server's first launch

@@ -40,9 +40,9 @@ _HIDE = sa.update(instance_mappings).where(_M.instance_uuid == sa.bindparam("uui
 
 def follow_pointers(tx: ApiTransaction, uuids: Sequence[str]) -> int:
     """Show those of these bodies that their servers point to, and hide the others; return how many were changed."""
-    wrong = [each for each in _locked(tx, uuids) if each.shown is not None and each.body.hidden is each.is_shown]
+    wrong = [role for role in _lock_roles(tx, uuids) if role.shown is not None and role.body.hidden is role.is_shown]
     if wrong:
-        tx.execute(_HIDE, [{"uuid": each.body.uuid, "is_hidden": not each.is_shown} for each in wrong])
+        tx.execute(_HIDE, [{"uuid": role.body.uuid, "is_hidden": not role.is_shown} for role in wrong])
     return len(wrong)
 
 
@@ -51,16 +51,16 @@ def delete_spare(tx: ApiTransaction, stamp: Stamp, uuids: Sequence[str], now: fl
 
     Nothing needs a body whose server is another one that is there, unless an open operation is about it.
     """
-    spare = [each for each in _locked(tx, uuids) if _is_spare(each)]
-    steps.drop(tx, stamp, [each.body for each in spare], {}, now)
-    return {each.body.uuid: each.body.server.cell_uuid for each in spare}
+    spare = [role for role in _lock_roles(tx, uuids) if _is_spare(role)]
+    steps.drop_bodies(tx, stamp, [role.body for role in spare], {}, now)
+    return {role.body.uuid: role.body.server.cell_uuid for role in spare}
 
 
-def _is_spare(each: BodyRole) -> bool:
-    server = each.body.server
+def _is_spare(role: BodyRole) -> bool:
+    server = role.body.server
     if server.power is Power.INCOMING:  # its guest may have gone over to it
         return False
-    return each.is_superseded and not server.deleted and not each.is_needed
+    return role.is_superseded and not server.deleted and not role.is_needed
 
 
 _OTHERS = sa.select(_M.instance_uuid).where(
@@ -79,17 +79,21 @@ def start_held(tx: ApiTransaction, uuids: Sequence[str], now: float) -> list[str
     Each gets an operation in *starting*, which its sweep carries out.
     """
     started: list[Operation] = []
-    for each in _locked(tx, uuids):
-        server, home = each.body.server, each.home
-        if home is None or not is_stuck(each) or tx.execute(_OTHERS, {"server": each.server, "body": each.body.uuid}).first():
+    for role in _lock_roles(tx, uuids):
+        server, home = role.body.server, role.home
+        if (
+            home is None
+            or not is_stuck(role)
+            or tx.execute(_OTHERS, {"server": role.uuid_of_server, "body": role.body.uuid}).first()
+        ):
             continue
         uuid = str(uuid4())
         operation = Operation(
             uuid=uuid,
-            server_uuid=each.server,
+            server_uuid=role.uuid_of_server,
             kind=OperationKind.START,
             state=OperationState.STARTING,
-            number=accepting.last_number(home, each.body) + accepting.NUMBERS,
+            number=accepting.last_number(home, role.body) + accepting.NUMBERS,
             power_before=Power.ON,
             project_id=server.project_id,
             user_id=server.user_id,
@@ -98,20 +102,20 @@ def start_held(tx: ApiTransaction, uuids: Sequence[str], now: float) -> list[str
             updated_at=now,
             deadline=now + START_TIMEOUT_S,
             held=True,
-            source_uuid=each.body.uuid,
+            source_uuid=role.body.uuid,
             source_host=server.host,
             fault=UNHELD,
         )
         started.append(operation)
-    accepting.store(tx, started)
+    accepting.store_operations(tx, started)
     return [operation.server_uuid for operation in started]
 
 
-def is_stuck(each: BodyRole) -> bool:
+def is_stuck(role: BodyRole) -> bool:
     """Whether the body is its server and may not run, and nothing is going on that ends this."""
-    server = each.body.server
+    server = role.body.server
     is_held = server.state == "active" and not server.deleted and server.power is Power.HELD
-    return each.is_shown and each.operation is None and is_held
+    return role.is_shown and role.operation is None and is_held
 
 
 def shelve_again(tx: ApiTransaction, stamp: Stamp, uuid: str, snapshot: TombstoneSnapshot, now: float) -> bool:
@@ -120,15 +124,15 @@ def shelve_again(tx: ApiTransaction, stamp: Stamp, uuid: str, snapshot: Tombston
     The caller has seen the body's tombstone, and the snapshot in the image store: a delete of the server would have removed it.
     False: the server is another body, was deleted, or has an open operation.
     """
-    for each in _locked(tx, [uuid]):
-        server, image_id = each.body.server, snapshot.image_id
-        if not each.is_shown or each.operation is not None or server.deleted:
+    for role in _lock_roles(tx, [uuid]):
+        server, image_id = role.body.server, snapshot.image_id
+        if not role.is_shown or role.operation is not None or server.deleted:
             continue
         if snapshot.content is not None:  # the feed may not have told it yet
-            tx.execute(_STORED, {"uuid": uuid, "content": stored.dump(snapshot.content)})
+            tx.execute(_STORED, {"uuid": uuid, "content": stored.dump_value(snapshot.content)})
         operation = Operation(
             uuid=image_id,  # a snapshot has the UUID of its operation
-            server_uuid=each.server,
+            server_uuid=role.uuid_of_server,
             kind=OperationKind.SHELVE,
             state=OperationState.SHELVED,
             number=snapshot.number,
@@ -143,26 +147,26 @@ def shelve_again(tx: ApiTransaction, stamp: Stamp, uuid: str, snapshot: Tombston
             source_uuid=uuid,
             source_host=server.host,
         )
-        accepting.store(tx, [operation])
-        shelving.offload(tx, stamp, [image_id], now, has_left=True)
+        accepting.store_operations(tx, [operation])
+        shelving.offload_servers(tx, stamp, [image_id], now, has_left=True)
         return True
     return False
 
 
-def _locked(tx: ApiTransaction, uuids: Sequence[str]) -> list[BodyRole]:
+def _lock_roles(tx: ApiTransaction, uuids: Sequence[str]) -> list[BodyRole]:
     """How these bodies stand, with their requests, servers and these servers' other bodies locked."""
-    before = audit_operations.roles(tx, uuids)
-    steps.lock_requests(tx, [each.body.uuid for each in before])
+    before = audit_operations.list_roles(tx, uuids)
+    steps.lock_requests(tx, [role.body.uuid for role in before])
     rows: dict[str, Body] = {}
-    for each in before:
-        rows |= {body.uuid: body for body in (each.body, each.home, each.shown) if body is not None}
+    for role in before:
+        rows |= {body.uuid: body for body in (role.body, role.home, role.shown) if body is not None}
     operations.lock_bodies(tx, rows)
-    return audit_operations.roles(tx, uuids)
+    return audit_operations.list_roles(tx, uuids)
 
 
 # -- bodies that the API database has lost ---------------------------------------------------------------------------------------
 
-_HOLDING = [kind for kind in OperationKind if kind.holds]
+_HOLDING = [kind for kind in OperationKind if kind.holds_source]
 _GOES_ON = (
     sa.update(table)
     .where(
@@ -190,14 +194,14 @@ def give_home(tx: ApiTransaction, stray: Stray, now: float) -> bool:
     The first body of such a server has ended, since its row would permit it to run beside this one.
     """
     row = stray.row
-    if operations.lock_bodies(tx, [row.server]):
+    if operations.lock_bodies(tx, [row.uuid_of_server]):
         return True
     if not row.may_run and stray.snapshot is None:
         return False
     ended = {"deleted": True, "state": "deleted", "deleted_at": now, "terminated_at": now, "updated_at": now, "hidden": True}
     of_row = {name: getattr(row, name) for name in ("project_id", "user_id", "name", "launch_index", "created_at")}
-    home = {"instance_uuid": row.server, "batch_id": row.server, "fence": 0, "seen": 0, "body_uuid": row.uuid}
-    home["hostname"] = hostnames.of(None, row.name, row.server)
+    home = {"instance_uuid": row.uuid_of_server, "batch_id": row.uuid_of_server, "fence": 0, "seen": 0, "body_uuid": row.uuid}
+    home["hostname"] = hostnames.hostname_of_spec(None, row.name, row.uuid_of_server)
     dialect.insert_new(tx, instance_mappings, [home | of_row | ended])
     return True
 
@@ -208,57 +212,57 @@ def follow_rows(tx: ApiTransaction, strays: Sequence[Stray], now: float) -> None
     The mappings of the bodies were just written. A lost move on its way is open again. Nothing is deleted: the bodies that a
     server was before are found by an audit.
     """
-    for stray in sorted(strays, key=lambda each: each.row.turn):
+    for stray in sorted(strays, key=lambda candidate: candidate.row.turn):
         row = stray.row
         if row.server_uuid is None or tx.execute(_GOES_ON, {"twin": row.uuid, "host": row.host, "now": now}).rowcount:
             continue  # its sweep switches, once the body has told that it is ACTIVE
         if row.may_run or stray.snapshot is not None:
-            if not (_is_resized(tx, row) and _reopen(tx, row, now)):
-                _point(tx, row, now)
+            if not (_is_resized(tx, row) and _reopen_operation(tx, row, now)):
+                _point_server(tx, row, now)
         elif row.state in (State.SCHEDULED, State.BUILDING, State.ACTIVE):
-            _reopen(tx, row, now)
+            _reopen_operation(tx, row, now)
 
 
 def _is_resized(tx: ApiTransaction, row: InstanceRow) -> bool:
     """Whether a resize has made this body: it may wait for its user, with the body that it was before."""
     batch_id = row.batch_id or row.uuid
-    spec = mappings.specs(tx, [batch_id]).get(batch_id)
+    spec = mappings.specs_by_batch(tx, [batch_id]).get(batch_id)
     return spec is not None and spec.move is not None and spec.move.kind is MoveKind.RESIZE
 
 
-def _reopen(tx: ApiTransaction, row: InstanceRow, now: float) -> bool:
+def _reopen_operation(tx: ApiTransaction, row: InstanceRow, now: float) -> bool:
     """A move was under way to this body, or has ended with it: it goes on, once it was compared with the cells.
 
     False: its server is this body already, has an open operation, which is compared first, or ended before this body ran.
     """
-    [each] = _locked(tx, [row.uuid])
-    if each.operation is not None or each.home is None or each.shown is None or each.is_shown:
+    [role] = _lock_roles(tx, [row.uuid])
+    if role.operation is not None or role.home is None or role.shown is None or role.is_shown:
         return False
-    if row.may_run and each.shown.server.deleted:
+    if row.may_run and role.shown.server.deleted:
         return False
-    accepting.reopen(tx, each.shown, each.body, now, "the API database had lost it")
+    accepting.reopen(tx, role.shown, role.body, now, "the API database had lost it")
     return True
 
 
-def _point(tx: ApiTransaction, row: InstanceRow, now: float) -> None:
-    [each] = _locked(tx, [row.uuid])
-    shown, home = each.shown, each.home
-    if home is None or (not each.is_shown and shown is not None and _stays(shown, row)):
+def _point_server(tx: ApiTransaction, row: InstanceRow, now: float) -> None:
+    [role] = _lock_roles(tx, [row.uuid])
+    shown, home = role.shown, role.home
+    if home is None or (not role.is_shown and shown is not None and _is_staying(shown, row)):
         return
-    if each.operation is not None and each.operation.frozen is not None:
+    if role.operation is not None and role.operation.frozen is not None:
         return  # once it was compared with the cells, it is known what the server is
-    if each.operation is not None and accepting.turn_of(each.operation.number) < row.turn:
-        thaw.freeze(tx, [each.operation.uuid], f"its server has a later body, {row.uuid}", now)
+    if role.operation is not None and accepting.turn_of(role.operation.number) < row.turn:
+        thaw.freeze_operations(tx, [role.operation.uuid], f"its server has a later body, {row.uuid}", now)
         return
-    if each.is_shown or shown is None or shown.server.deleted:
-        quotas.add(tx, row.project_id, {row.user_id: QuotaUsage(instances=1)})  # what it was before is not counted any more
-    tx.execute(_POINT, {"home": home.uuid, "body": row.uuid, "number": accepting.last_number(home, each.body)})
+    if role.is_shown or shown is None or shown.server.deleted:
+        quotas.add_usage(tx, row.project_id, {row.user_id: QuotaUsage(instances=1)})  # what it was before is not counted any more
+    tx.execute(_POINT, {"home": home.uuid, "body": row.uuid, "number": accepting.last_number(home, role.body)})
     tx.execute(_HIDE, {"uuid": row.uuid, "is_hidden": False})
-    if shown is not None and not each.is_shown:
+    if shown is not None and not role.is_shown:
         tx.execute(_HIDE, {"uuid": shown.uuid, "is_hidden": True})
 
 
-def _stays(shown: Body, row: InstanceRow) -> bool:
+def _is_staying(shown: Body, row: InstanceRow) -> bool:
     """Whether the server stays what it is, because that is later, and may run or was shelved too."""
     if not row.may_run:
         return shown.server.turn > row.turn
@@ -271,11 +275,11 @@ def delete_ended(tx: ApiTransaction, stamp: Stamp, uuid: str, now: float) -> Non
 
     A body that an open operation is about is left to that.
     """
-    for each in _locked(tx, [uuid]):
-        operation = each.operation
+    for role in _lock_roles(tx, [uuid]):
+        operation = role.operation
         if operation is not None and (operation.frozen is not None or uuid in (operation.source_uuid, operation.twin_uuid)):
             continue
-        if each.is_shown:
-            builds.delete(tx, stamp, each.server, project_id=None, now=now)
+        if role.is_shown:
+            builds.delete(tx, stamp, role.uuid_of_server, project_id=None, now=now)
         else:
-            steps.drop(tx, stamp, [each.body], {}, now)
+            steps.drop_bodies(tx, stamp, [role.body], {}, now)

@@ -29,7 +29,7 @@ _POINTS_TO_ANOTHER = (
 """The home row of a server that is another body by now: it stays for as long as that, because lists and operations need it."""
 
 
-def servers(tx: ApiTransaction, before: float, cells: Collection[str]) -> int:
+def purge_servers(tx: ApiTransaction, before: float, cells: Collection[str]) -> int:
     """Purge a page of the servers that ``old_servers`` finds, with their batches; return how many. ``cells``: uuids."""
     return forget_servers(tx, old_servers(tx, before, cells))
 
@@ -83,12 +83,12 @@ def batches_of(tx: ApiTransaction, uuids: Sequence[str]) -> list[str]:
 _KEYS = (tables.request_specs.c.batch_id, tables.decisions.c.batch_id)
 
 
-def copies(tx: ApiTransaction, uuids: Sequence[str]) -> list[str]:
+def lines_of_servers(tx: ApiTransaction, uuids: Sequence[str]) -> list[str]:
     """The rows of these servers and of their batches (specs and decisions), one line of JSON each, without secrets.
 
     The rows of a batch come again with its other servers.
     """
     batches = batches_of(tx, uuids)
-    lines = archive.lines(tx, tables.instance_mappings.c.instance_uuid, uuids)
-    lines += archive.lines(tx, tables.operations.c.server_uuid, uuids)
-    return lines + [line for key in _KEYS for line in archive.lines(tx, key, batches)]
+    lines = archive.lines_of(tx, tables.instance_mappings.c.instance_uuid, uuids)
+    lines += archive.lines_of(tx, tables.operations.c.server_uuid, uuids)
+    return lines + [line for key in _KEYS for line in archive.lines_of(tx, key, batches)]

@@ -71,8 +71,9 @@ def put_back_specs(tx: ApiTransaction, specs: Mapping[str, str], now: float) -> 
     """Insert the missing ones of these specs (stored texts by batch id); return how many."""
     decoded = {batch: stored.load_or_none(text, RequestSpec) for batch, text in sorted(specs.items())}
     rows = [
-        {"batch_id": batch, "spec": specs[batch], "created_at": now, **spec_fields.columns(spec)} for batch, spec in decoded.items()
+        {"batch_id": batch, "spec": specs[batch], "created_at": now, **spec_fields.columns_of(spec)}
+        for batch, spec in decoded.items()
     ]
     written = dialect.insert_new(tx, request_specs, rows)
-    spec_fields.label(tx, decoded)
+    spec_fields.label_batches(tx, decoded)
     return written

@@ -45,7 +45,7 @@ class EpochReader:
                 self._read_at = begun
             return self._epochs, self._read_at
 
-    def note(self, read: dict[str, int], since: float) -> None:
+    def note_epochs(self, read: dict[str, int], since: float) -> None:
         """Take over epochs that another statement has read, which began at ``since`` (monotonic clock)."""
         with self._lock:
             if since > self._read_at:
@@ -85,14 +85,14 @@ class EpochCache(Generic[T]):
         if value is not None and (self._is_fresh(interval) or not self._looking.acquire(blocking=False)):
             return value[0]
         if value is None:
-            return self.refresh()
+            return self.refresh_value()
         try:
             return self._look_or_keep(value[0], since=time.monotonic() - interval)
         finally:
             self._looking.release()
 
     @property
-    def epochs(self) -> Mapping[str, int]:
+    def loaded_epochs(self) -> Mapping[str, int]:
         """Those that the value was loaded for: it is as new as these, or newer. Empty before the first load."""
         return self._epochs or {}
 
@@ -100,27 +100,27 @@ class EpochCache(Generic[T]):
         """Whether no epochs were read after the last check, and that was ``interval`` seconds ago at most, or the next is later."""
         return self._reader.read_at <= self._looked and time.monotonic() < max(self._next, self._looked + interval)
 
-    def refresh(self, since: float | None = None) -> T:
+    def refresh_value(self, since: float | None = None) -> T:
         """Check the epochs now, and return the value. Threads that call this during a check share the next one.
 
         ``since``: a check that began then or later will do (monotonic clock). Raises DatabaseUnavailable only if there is no value
         yet.
         """
-        asked = time.monotonic() if since is None else since
+        asked_at = time.monotonic() if since is None else since
         looked, known = self._looked, self._value  # in this order: the value is as new as the look, or newer
-        if known is not None and looked >= asked:
+        if known is not None and looked >= asked_at:
             return known[0]
         with self._looking:
             value = self._value
             if value is None:
-                return self._look(asked)
-            if self._looked >= asked:
+                return self._look_for_changes(asked_at)
+            if self._looked >= asked_at:
                 return value[0]
-            return self._look_or_keep(value[0], asked)
+            return self._look_or_keep(value[0], asked_at)
 
     def _look_or_keep(self, value: T, since: float) -> T:
         try:
-            return self._look(since)
+            return self._look_for_changes(since)
         except errors.DatabaseUnavailable as error:
             self._next = time.monotonic() + self._interval
             if not self._failing:
@@ -128,7 +128,7 @@ class EpochCache(Generic[T]):
             self._failing = True
             return value
 
-    def _look(self, since: float) -> T:
+    def _look_for_changes(self, since: float) -> T:
         """Read the epochs before the rows that they guard: the next check then sees a change made in between."""
         every, read_at = self._reader.read(since)
         mine = {name: every.get(name, 0) for name in self._names}

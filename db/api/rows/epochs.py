@@ -35,28 +35,30 @@ JUDGING = (Epoch.FLAVORS, Epoch.AGGREGATES, Epoch.GROUPS, Epoch.NETWORKS, Epoch.
 
 _BUMP = sa.update(epochs).where(epochs.c.name == sa.bindparam("kind")).values(epoch=epochs.c.epoch + 1)
 _READ = sa.select(epochs.c.name, epochs.c.epoch)
-_HOLD = sa.select(epochs.c.name).where(epochs.c.name.in_(dialect.uuids("names"))).order_by(epochs.c.name).with_for_update()
+_HOLD = (
+    sa.select(epochs.c.name).where(epochs.c.name.in_(dialect.uuids_parameter("names"))).order_by(epochs.c.name).with_for_update()
+)
 _TOTAL = sa.select(sa.func.coalesce(sa.func.sum(epochs.c.epoch), 0)).where(epochs.c.name.in_(list(map(str, JUDGING))))
 
 
-def bump(tx: ApiTransaction, name: str) -> None:
+def bump_epoch(tx: ApiTransaction, name: str) -> None:
     """Raise the epoch, so that processes load their caches again. The epoch's row stays locked until the commit."""
     if tx.execute(_BUMP, {"kind": name}).rowcount == 0:
         dialect.insert_new(tx, epochs, [{"name": name, "epoch": 0}])
         tx.execute(_BUMP, {"kind": name})
 
 
-def hold(tx: ApiTransaction, names: Collection[str]) -> None:
+def hold_epochs(tx: ApiTransaction, names: Collection[str]) -> None:
     """Lock these epochs, so that nobody else can commit a change of such rows before this transaction ends."""
     tx.execute(_HOLD, {"names": sorted(names)}).all()
 
 
-def judging(label: str) -> sa.Label[int]:
+def judging_total(label: str) -> sa.Label[int]:
     """A subquery for the sum of the epochs ``JUDGING``. They only rise, so equal sums mean equal epochs."""
     return _TOTAL.scalar_subquery().label(label)
 
 
-def total(known: Mapping[str, int]) -> int:
+def sum_judging(known: Mapping[str, int]) -> int:
     """The same sum of epochs that were read."""
     return sum(known.get(name, 0) for name in JUDGING)
 

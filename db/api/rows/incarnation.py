@@ -15,7 +15,7 @@ import sqlalchemy as sa
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.functions import FunctionElement
 
-from db.api.rows.epochs import Epoch, bump
+from db.api.rows.epochs import Epoch, bump_epoch
 from db.api.rows.ledger import Stamp
 from db.api.rows.tables import build_requests, cell_marks, epochs, holds, incarnation, operations
 from db.sql import clock, dialect, galera
@@ -53,7 +53,7 @@ _SPELLED = {
 
 
 @compiles(ServerIdentity)
-def _spell(element: ServerIdentity, compiler: Any, **_: object) -> str:
+def _spell_identity(element: ServerIdentity, compiler: Any, **_: object) -> str:
     return _SPELLED[compiler.dialect.name]
 
 
@@ -130,16 +130,16 @@ def read(tx: ApiTransaction) -> Incarnation | None:
     return Incarnation(uuid=row.uuid, mark=row.mark, comparing=comparing, reason=row.reason, moved=moved, due=due)
 
 
-def advance(tx: ApiTransaction) -> Incarnation:
+def advance_mark(tx: ApiTransaction) -> Incarnation:
     """Raise the mark if it is due and no comparison is running; the first call creates the row. Returns the incarnation."""
     if not tx.execute(_ADVANCE).rowcount:
         row = {"id": 1, "uuid": str(uuid.uuid4()), "mark": 0, "server": "", "state": LEASING, "reason": "", "changed_at": 0.0}
         if dialect.insert_new(tx, incarnation, [row]):
             tx.execute(sa.update(incarnation).where(_ONE).values(server=ServerIdentity(), changed_at=clock.Now()))
-    found = read(tx)
-    if found is None:
+    current = read(tx)
+    if current is None:
         raise LookupError("the incarnation's row is gone")
-    return found
+    return current
 
 
 def close(tx: ApiTransaction, known: str, reason: str) -> bool:
@@ -163,7 +163,7 @@ def _lift_deadlines(tx: ApiTransaction, seconds: float | None) -> None:
         tx.execute(later, {"seconds": seconds})
 
 
-def explain(tx: ApiTransaction, reason: str) -> None:
+def store_reason(tx: ApiTransaction, reason: str) -> None:
     """Store what the comparison waits for."""
     tx.execute(_EXPLAIN, {"why": reason})
 
@@ -177,7 +177,7 @@ def open_(tx: ApiTransaction, known: str, new: str, mark: int) -> bool:
     if not tx.execute(_OPEN, {"of": known, "new": new, "at": mark}).rowcount:
         return False
     _lift_deadlines(tx, lost)
-    bump(tx, Epoch.FEEDS)
+    bump_epoch(tx, Epoch.FEEDS)
     tx.execute(_RAISE_EPOCHS)
     return True
 
@@ -187,7 +187,7 @@ def confirmed_marks(tx: ApiTransaction) -> dict[str, int]:
     return {row.cell_uuid: row.mark for row in tx.execute(sa.select(cell_marks))}
 
 
-def confirm(tx: ApiTransaction, marks: dict[str, int]) -> None:
+def confirm_marks(tx: ApiTransaction, marks: dict[str, int]) -> None:
     """Store that these cells have confirmed these marks, by the cell's uuid."""
     _MARKS(tx, [{"cell_uuid": cell, "mark": mark} for cell, mark in sorted(marks.items())])
 

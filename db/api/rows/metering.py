@@ -37,7 +37,7 @@ _QUEUE = (
 )
 
 
-def queue(tx: ApiTransaction, names: int) -> list[WaitingCount]:
+def count_queued(tx: ApiTransaction, names: int) -> list[WaitingCount]:
     """Requests in the durable queue: of the ``names`` projects with the most requests, and of all others together (name "")."""
     rows = sorted(tx.execute(_QUEUE).all(), key=lambda row: (-row.number, row.project_id))
     counts = [WaitingCount(name=row.project_id, count=row.number, oldest=row.oldest) for row in rows[:names]]

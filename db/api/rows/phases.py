@@ -35,18 +35,18 @@ def _of_open(column: sa.ColumnElement[Any]) -> sa.ScalarSelect[Any]:
 
 _KIND, _STATE, _BEFORE = _of_open(_O.kind), _of_open(_O.state), _of_open(_O.power_before)
 _HARD = _of_open(sa.case((_O.args.contains('"hard":true'), 1), else_=0)) == sa.literal(1)
-_MOVES = [kind for kind in OperationKind if kind.moves]
+_MOVES = [kind for kind in OperationKind if kind.is_move]
 _IS_REBUILT = sa.or_(_KIND == OperationKind.REBUILD, sa.and_(_KIND == OperationKind.EVACUATE, _STATE.in_(MOVING_STATES)))
 _IS_LIVE = _KIND == OperationKind.LIVE_MIGRATE
 _FAILED = sa.or_(_KIND == OperationKind.FAIL, sa.and_(_KIND.is_(None), _C.task_state == TaskState.FAILED))
 
 
 def _by_power(power: sa.ColumnElement[Any], values: Mapping[Power, Any]) -> list[tuple[sa.ColumnElement[bool], Any]]:
-    return [(power == each, values[each]) for each in Power]
+    return [(power == known_power, values[known_power]) for known_power in Power]
 
 
-def _when(value: sa.ColumnElement[Any], names: Mapping[Any, str]) -> list[tuple[sa.ColumnElement[bool], Any]]:
-    return [(value.in_([each]), name) for each, name in names.items()]
+def _cases_of(value: sa.ColumnElement[Any], names: Mapping[Any, str]) -> list[tuple[sa.ColumnElement[bool], Any]]:
+    return [(value.in_([member]), name) for member, name in names.items()]
 
 
 _IS_SHELVED = _C.state == "shelved"
@@ -95,14 +95,14 @@ TASK_STATE: sa.ColumnElement[Any] = sa.case(
     (sa.or_(_C.state == "building", _IS_RESPAWNED), "spawning"),
     (sa.and_(_IS_SHELVED, _KIND.is_not(None)), "unshelving"),
     (sa.or_(_C.state != "active", _UNTOUCHED), sa.null()),
-    *_when(sa.case((_KIND == OperationKind.SHELVE, _STATE)), SHELVE_TASKS),
+    *_cases_of(sa.case((_KIND == OperationKind.SHELVE, _STATE)), SHELVE_TASKS),
     (_KIND == OperationKind.SHELVE, sa.null()),
-    *_when(sa.case((_KIND == OperationKind.SOFT_DELETE, _STATE)), SOFT_DELETE_TASKS),
+    *_cases_of(sa.case((_KIND == OperationKind.SOFT_DELETE, _STATE)), SOFT_DELETE_TASKS),
     (_KIND == OperationKind.SOFT_DELETE, sa.null()),
     (sa.and_(_KIND == OperationKind.REBOOT, _HARD), "rebooting_hard"),
     (_KIND == OperationKind.REBOOT, "rebooting"),
-    *_when(_KIND, TASKS),
-    *_when(_STATE, MOVE_TASKS),
+    *_cases_of(_KIND, TASKS),
+    *_cases_of(_STATE, MOVE_TASKS),
     else_=sa.null(),
 )
 """``OS-EXT-STS:task_state``, as far as the API database knows."""

@@ -22,30 +22,30 @@ _MEMORY_BYTES = 1 << 20
 """Maximum size of a compiled expression in bytes."""
 
 
-def check(pattern: str, what: str) -> None:
-    """Raise ``errors.Invalid`` unless this is a valid expression. ``what``: the name of the request's parameter."""
+def check_pattern(pattern: str, parameter: str) -> None:
+    """Raise ``errors.Invalid`` unless this is a valid expression. ``parameter``: the name of the request's parameter."""
     if len(pattern) > LENGTH_LIMIT:
-        raise errors.Invalid(f"{what}: is too long, the limit is {LENGTH_LIMIT} characters")
+        raise errors.Invalid(f"{parameter}: is too long, the limit is {LENGTH_LIMIT} characters")
     try:
-        _compiled(pattern)
+        _compile_pattern(pattern)
     except re2.error as error:
         reason = error.args[0].decode(errors="replace") if error.args and isinstance(error.args[0], bytes) else str(error)
-        raise errors.Invalid(f"{what}: is not a regular expression: {reason}") from error
+        raise errors.Invalid(f"{parameter}: is not a regular expression: {reason}") from error
 
 
-def literal(pattern: str) -> str:
+def literal_part(pattern: str) -> str:
     """Text that every match contains: the expression without anchors if it is plain text, else an empty string."""
     text = pattern.removeprefix("^").removesuffix("$")
     return "" if _SPECIAL.intersection(text) else text
 
 
 def is_found(pattern: str, text: str | None) -> bool:
-    """Whether the expression, which passed ``check``, is found anywhere in a line of the text."""
-    return text is not None and any(_compiled(pattern).search(line) is not None for line in text.split("\n"))
+    """Whether the expression, which passed ``check_pattern``, is found anywhere in a line of the text."""
+    return text is not None and any(_compile_pattern(pattern).search(line) is not None for line in text.split("\n"))
 
 
 @functools.lru_cache(maxsize=64)
-def _compiled(pattern: str) -> Any:  # the library has no types
+def _compile_pattern(pattern: str) -> Any:  # the library has no types
     options = re2.Options()
     options.log_errors = False  # the library would write to the process's standard error
     options.max_mem = _MEMORY_BYTES

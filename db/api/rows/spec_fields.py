@@ -26,42 +26,44 @@ _NO_GROUP = ""
 # -- written with the spec ---------------------------------------------------------------------------------------------------
 
 
-def columns(spec: RequestSpec | None) -> dict[str, Any]:
+def columns_of(spec: RequestSpec | None) -> dict[str, Any]:
     """The columns of a row of ``request_specs``, by name. ``spec`` None: it cannot be decoded."""
-    asked = spec.properties if spec is not None else None
+    properties = spec.properties if spec is not None else None
     return {
-        "flavor_id": (_fit(spec.flavor.flavor_id) if spec is not None else None) or _UNREADABLE,
-        "image_id": _fit(spec.image.id) if spec is not None and spec.image is not None else None,
-        "key_name": _fit(asked.key_name) if asked is not None else None,
-        "config_drive": asked is not None and asked.config_drive,
-        "description": _fit(asked.description) if asked is not None else None,
-        "group_uuid": (_fit(spec.group.uuid) if spec is not None and spec.group is not None else None) or _NO_GROUP,
+        "flavor_id": (_fit_column(spec.flavor.flavor_id) if spec is not None else None) or _UNREADABLE,
+        "image_id": _fit_column(spec.image.id) if spec is not None and spec.image is not None else None,
+        "key_name": _fit_column(properties.key_name) if properties is not None else None,
+        "config_drive": properties is not None and properties.config_drive,
+        "description": _fit_column(properties.description) if properties is not None else None,
+        "group_uuid": (_fit_column(spec.group.uuid) if spec is not None and spec.group is not None else None) or _NO_GROUP,
     }
 
 
-def label(tx: ApiTransaction, specs: Mapping[str, RequestSpec | None]) -> None:
+def label_batches(tx: ApiTransaction, specs: Mapping[str, RequestSpec | None]) -> None:
     """Insert the missing rows of tags and metadata of these batches."""
     tags: list[dict[str, Any]] = []
     pairs: list[dict[str, Any]] = []
     for batch, spec in specs.items():
-        asked = spec.properties if spec is not None else ServerProperties()
-        tags += [{"batch_id": batch} | row for row in _tag_rows(asked.tags)]
-        pairs += [{"batch_id": batch} | row for row in _pair_rows(asked.metadata)]
+        properties = spec.properties if spec is not None else ServerProperties()
+        tags += [{"batch_id": batch} | row for row in _tag_rows(properties.tags)]
+        pairs += [{"batch_id": batch} | row for row in _pair_rows(properties.metadata)]
     dialect.insert_new(tx, request_tags, tags)
     dialect.insert_new(tx, request_metadata, pairs)
 
 
 def _tag_rows(tags: Collection[str]) -> list[dict[str, str]]:
-    return [{"tag": tag} for tag in sorted(set(tags)) if _fit(tag) is not None]
+    return [{"tag": tag} for tag in sorted(set(tags)) if _fit_column(tag) is not None]
 
 
 def _pair_rows(metadata: Mapping[str, str]) -> list[dict[str, str]]:
     return [
-        {"key": key, "value": value} for key, value in sorted(metadata.items()) if _fit(key) is not None and _fit(value) is not None
+        {"key": key, "value": value}
+        for key, value in sorted(metadata.items())
+        if _fit_column(key) is not None and _fit_column(value) is not None
     ]
 
 
-def _fit(value: str | None) -> str | None:
+def _fit_column(value: str | None) -> str | None:
     """The value, or None if no column can hold it. The API accepts no such value, and no filter finds one from elsewhere."""
     return value if value is not None and len(value) <= text.NAME_LENGTH and text.is_safe(value) else None
 
@@ -96,24 +98,24 @@ _UNFILLED = sa.or_(request_specs.c.flavor_id.is_(None), request_specs.c.group_uu
 _FILL = (
     sa.update(request_specs)
     .where(request_specs.c.batch_id == sa.bindparam("batch"))
-    .values({name: sa.bindparam(f"to_{name}") for name in columns(None)})
+    .values({name: sa.bindparam(f"to_{name}") for name in columns_of(None)})
 )
 
 
-def unfilled(tx: ApiTransaction) -> int:
+def count_unfilled(tx: ApiTransaction) -> int:
     """How many specs were written by a release without these columns."""
     return int(tx.execute(sa.select(sa.func.count()).select_from(request_specs).where(_UNFILLED)).scalar_one())
 
 
-def fill(tx: ApiTransaction, most: int) -> int:
+def fill_page(tx: ApiTransaction, most: int) -> int:
     """Fill the columns and tables for at most ``most`` of these specs; return for how many, 0 if none is left. Idempotent."""
     rows = tx.execute(sa.select(request_specs.c.batch_id, request_specs.c.spec).where(_UNFILLED).limit(most)).all()
     if not rows:
         return 0
     specs = {row.batch_id: stored.load_or_none(row.spec, RequestSpec) for row in rows}
-    named = ({f"to_{name}": value for name, value in columns(spec).items()} for spec in specs.values())
+    named = ({f"to_{name}": value for name, value in columns_of(spec).items()} for spec in specs.values())
     tx.execute(_FILL, [{"batch": batch, **values} for batch, values in zip(specs, named, strict=True)])
-    label(tx, specs)
+    label_batches(tx, specs)
     return len(rows)
 
 
@@ -126,7 +128,7 @@ def of_server(column: sa.Column[Any]) -> sa.ScalarSelect[Any]:
     return query.correlate(instance_mappings).scalar_subquery()
 
 
-def description() -> sa.ColumnElement[str | None]:
+def description_of() -> sa.ColumnElement[str | None]:
     """The server's description: the tenant's, of which an empty one counts as none, or that of its request."""
     edited = instance_mappings.c.description
     return sa.case((edited.is_(None), of_server(request_specs.c.description)), else_=sa.func.nullif(edited, ""))
@@ -138,25 +140,26 @@ def key_name() -> sa.ColumnElement[str | None]:
     return sa.case((edited.is_(None), of_server(request_specs.c.key_name)), else_=sa.func.nullif(edited, ""))
 
 
-def tagged(tags: Collection[str]) -> sa.ColumnElement[int]:
+def count_tags(tags: Collection[str]) -> sa.ColumnElement[int]:
     """How many of these tags the server has. One subquery for all tags, because MariaDB joins at most 61 tables."""
-    wanted = sorted(set(tags))
-    return _count(instance_mappings.c.tags, request_tags, server_tags, lambda table: table.c.tag.in_(wanted))
+    ordered_tags = sorted(set(tags))
+    return _count_labels(instance_mappings.c.tags, request_tags, server_tags, lambda table: table.c.tag.in_(ordered_tags))
 
 
-def mapped(metadata: Mapping[str, str]) -> sa.ColumnElement[int]:
+def count_metadata(metadata: Mapping[str, str]) -> sa.ColumnElement[int]:
     """How many of these keys the server's metadata maps to these values."""
 
-    def wanted(table: sa.Table) -> sa.ColumnElement[bool]:
+    def match_pairs(table: sa.Table) -> sa.ColumnElement[bool]:
         return sa.or_(*(sa.and_(table.c.key == key, table.c.value == value) for key, value in metadata.items()))
 
-    return _count(instance_mappings.c.metadata, request_metadata, server_metadata, wanted)
+    return _count_labels(instance_mappings.c.metadata, request_metadata, server_metadata, match_pairs)
 
 
-def _count(
-    edited: sa.Column[Any], asked: sa.Table, own: sa.Table, which: Callable[[sa.Table], sa.ColumnElement[bool]]
+def _count_labels(
+    edited: sa.Column[Any], request_table: sa.Table, server_table: sa.Table, which: Callable[[sa.Table], sa.ColumnElement[bool]]
 ) -> sa.ColumnElement[int]:
-    """Count labels in the request's table ``asked``, or in the server's ``own`` if its column ``edited`` has a value.
+    """Count labels in the request's table ``request_table``, or in the server's ``server_table`` if its column ``edited`` has a
+    value.
 
     Of a CASE the database runs only the subquery that it needs: a server without edits costs as much as if there were none.
     """
@@ -166,6 +169,6 @@ def _count(
         .where(table.c[key] == instance_mappings.c[key], which(table))
         .correlate(instance_mappings)
         .scalar_subquery()
-        for table, key in ((asked, "batch_id"), (own, "instance_uuid"))
+        for table, key in ((request_table, "batch_id"), (server_table, "instance_uuid"))
     )
     return sa.case((edited.is_(None), of_request), else_=of_server)

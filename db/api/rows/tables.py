@@ -12,25 +12,25 @@ from db.sql.types import (
     Sealed,
     Time,
     Uuid,
-    certification,
     dead_letters,
+    define_certification,
+    define_processes,
+    define_table,
     notifications_table,
-    processes,
-    table,
 )
 
 metadata = sa.MetaData(naming_convention=NAMING)
 
 # -- defined by operators; a change bumps the row of its kind in `epochs` -------------------------------------------------
 
-epochs = table(
+epochs = define_table(
     "epochs",
     metadata,
     sa.Column("name", sa.String(32), primary_key=True),
     sa.Column("epoch", sa.BigInteger, nullable=False, default=0),
 )
 
-cell_mappings = table(
+cell_mappings = define_table(
     "cell_mappings",
     metadata,
     sa.Column("uuid", Uuid, primary_key=True),
@@ -41,7 +41,7 @@ cell_mappings = table(
     sa.Column("epoch", sa.BigInteger, nullable=False, default=0),
 )
 
-host_mappings = table(
+host_mappings = define_table(
     "host_mappings",
     metadata,
     sa.Column("host", Name, primary_key=True),
@@ -49,7 +49,7 @@ host_mappings = table(
     sa.Column("created_at", Time, nullable=False),
 )
 
-flavors = table(
+flavors = define_table(
     "flavors",
     metadata,
     sa.Column("flavor_id", Name, primary_key=True),
@@ -66,7 +66,7 @@ flavors = table(
     sa.Column("rxtx_factor", sa.Double, nullable=False, server_default=sa.text("1")),
 )
 
-flavor_access = table(
+flavor_access = define_table(
     "flavor_access",
     metadata,
     # Projects that may use a flavor that is not public
@@ -74,7 +74,7 @@ flavor_access = table(
     sa.Column("project_id", Name, primary_key=True),
 )
 
-aggregates = table(
+aggregates = define_table(
     "aggregates",
     metadata,
     sa.Column("id", BigId, primary_key=True, autoincrement=True),
@@ -85,14 +85,14 @@ aggregates = table(
     sa.Column("updated_at", Time),
 )
 
-aggregate_hosts = table(
+aggregate_hosts = define_table(
     "aggregate_hosts",
     metadata,
     sa.Column("aggregate_id", BigId, primary_key=True),
     sa.Column("host", Name, primary_key=True),
 )
 
-server_groups = table(
+server_groups = define_table(
     "server_groups",
     metadata,
     sa.Column("uuid", Uuid, primary_key=True),
@@ -106,7 +106,7 @@ server_groups = table(
     sa.Index("ix_server_groups_project_id", "project_id"),
 )
 
-keypairs = table(
+keypairs = define_table(
     "keypairs",
     metadata,
     sa.Column("id", BigId, primary_key=True, autoincrement=True),
@@ -119,7 +119,7 @@ keypairs = table(
     sa.UniqueConstraint("user_id", "name"),
 )
 
-console_tokens = table(
+console_tokens = define_table(
     "console_tokens",
     metadata,
     sa.Column("digest", sa.String(64), primary_key=True),  # of the token
@@ -132,7 +132,7 @@ console_tokens = table(
     sa.Column("expires_at", Time, nullable=False, index=True),  # by the database's clock
 )
 
-networks = table(
+networks = define_table(
     "networks",
     metadata,
     sa.Column("uuid", Uuid, primary_key=True),
@@ -142,7 +142,7 @@ networks = table(
     sa.Column("project_ids", Json, nullable=False),  # [project...] that may use it; []: all
 )
 
-subnets = table(
+subnets = define_table(
     "subnets",
     metadata,
     sa.Column("uuid", Uuid, primary_key=True),
@@ -155,7 +155,7 @@ subnets = table(
     sa.UniqueConstraint("network_uuid", "version"),
 )
 
-addresses = table(
+addresses = define_table(
     "addresses",
     metadata,
     # One row for each address of each pool (db/api/servers/addresses.py)
@@ -171,7 +171,7 @@ addresses = table(
     sa.Index("ix_addresses_free", "subnet_uuid", "free_since", "mac"),
 )
 
-ports = table(
+ports = define_table(
     "ports",
     metadata,
     # One row for each port that a project made itself (db/api/servers/ports.py). Its addresses name it
@@ -187,7 +187,7 @@ ports = table(
 
 # -- the durable queue, and the servers that it becomes --------------------------------------------------------------------
 
-request_specs = table(
+request_specs = define_table(
     "request_specs",
     metadata,
     sa.Column("batch_id", Uuid, primary_key=True),
@@ -202,14 +202,14 @@ request_specs = table(
     sa.Column("group_uuid", Name, index=True),  # NULL: an older release wrote the row; empty: no server group
 )
 
-request_tags = table(
+request_tags = define_table(
     "request_tags",
     metadata,
     sa.Column("batch_id", Uuid, primary_key=True),
     sa.Column("tag", Name, primary_key=True),
 )
 
-request_metadata = table(
+request_metadata = define_table(
     "request_metadata",
     metadata,
     sa.Column("batch_id", Uuid, primary_key=True),
@@ -217,7 +217,7 @@ request_metadata = table(
     sa.Column("value", Name, nullable=False),
 )
 
-server_tags = table(
+server_tags = define_table(
     "server_tags",
     metadata,
     # of servers whose tags were changed: replaces those of the batch. Written with instance_mappings.tags
@@ -225,7 +225,7 @@ server_tags = table(
     sa.Column("tag", Name, primary_key=True),
 )
 
-server_metadata = table(
+server_metadata = define_table(
     "server_metadata",
     metadata,
     # of servers whose metadata was changed, likewise
@@ -234,7 +234,7 @@ server_metadata = table(
     sa.Column("value", Name, nullable=False),
 )
 
-request_secrets = table(
+request_secrets = define_table(
     "request_secrets",
     metadata,
     sa.Column("batch_id", Uuid, primary_key=True),
@@ -242,7 +242,7 @@ request_secrets = table(
     sa.Column("created_at", Time, nullable=False),
 )
 
-build_requests = table(
+build_requests = define_table(
     "build_requests",
     metadata,
     sa.Column("instance_uuid", Uuid, primary_key=True),
@@ -258,7 +258,7 @@ build_requests = table(
     sa.Index("ix_build_requests_queue", "lease_until", "priority", "created_at"),
 )
 
-holds = table(
+holds = define_table(
     "holds",
     metadata,
     # A batch that keeps its hosts and is not built, until it is booted, released or expired: the one that deletes the row decides
@@ -272,7 +272,7 @@ holds = table(
     sa.Index("ix_holds_expires_at", "expires_at"),
 )
 
-all_or_nothing = table(
+all_or_nothing = define_table(
     "all_or_nothing",
     metadata,
     # A batch that is built as a whole, until it is settled (all ACTIVE) or rolled back (all in ERROR), not counting deleted servers
@@ -282,7 +282,7 @@ all_or_nothing = table(
     sa.Column("failed_at", Time),
 )
 
-instance_mappings = table(
+instance_mappings = define_table(
     "instance_mappings",
     metadata,
     sa.Column("instance_uuid", Uuid, primary_key=True),
@@ -345,7 +345,7 @@ instance_mappings = table(
     sa.Index("ix_instance_mappings_deleting", "deleted", "state"),
 )
 
-operations = table(
+operations = define_table(
     "operations",
     metadata,
     # What users and operators asked of a server after its boot: open, or a record of what came of it
@@ -381,7 +381,7 @@ operations = table(
     sa.Index("ix_operations_ended_at", "ended_at"),
 )
 
-client_tokens = table(
+client_tokens = define_table(
     "client_tokens",
     metadata,
     sa.Column("project_id", Name, primary_key=True),
@@ -391,7 +391,7 @@ client_tokens = table(
     sa.Column("digest", sa.String(80)),  # of the request (api/http/idempotency.py); NULL: an older release wrote the row
 )
 
-quotas = table(
+quotas = define_table(
     "quotas",
     metadata,
     sa.Column("project_id", Name, primary_key=True),
@@ -404,7 +404,7 @@ quotas = table(
     sa.Column("limited_users", sa.BigInteger, nullable=False, server_default=sa.text("0")),  # its rows in user_quotas
 )
 
-user_quotas = table(
+user_quotas = define_table(
     "user_quotas",
     metadata,
     # Of users with limits of servers of their own. A transaction that writes one locks the project's row in quotas before
@@ -418,7 +418,7 @@ user_quotas = table(
     sa.Column("used_ram", sa.BigInteger, nullable=False),
 )
 
-quota_limits = table(
+quota_limits = define_table(
     "quota_limits",
     metadata,
     # What administrators have set beside the limits of servers; with an empty project all names, as the default class
@@ -427,7 +427,7 @@ quota_limits = table(
     sa.Column("value", sa.BigInteger, nullable=False),  # -1: no limit
 )
 
-user_quota_limits = table(
+user_quota_limits = define_table(
     "user_quota_limits",
     metadata,
     # The same of users. Apart, because older releases take every row of quota_limits for a project's
@@ -437,14 +437,14 @@ user_quota_limits = table(
     sa.Column("value", sa.BigInteger, nullable=False),
 )
 
-feed_cursors = table(
+feed_cursors = define_table(
     "feed_cursors",
     metadata,
     sa.Column("cell_uuid", Uuid, primary_key=True),
     sa.Column("sequence", sa.BigInteger, nullable=False, default=0),
 )
 
-incarnation = table(
+incarnation = define_table(
     "incarnation",
     metadata,
     # One row, id 1. The mark rises every few seconds, and the cells store it to detect restores (db/api/rows/incarnation.py)
@@ -457,7 +457,7 @@ incarnation = table(
     sa.Column("changed_at", Time, nullable=False),
 )
 
-cell_marks = table(
+cell_marks = define_table(
     "cell_marks",
     metadata,
     # The mark that a cell's database has confirmed. A lower mark in the cell means that the cell was restored
@@ -465,7 +465,7 @@ cell_marks = table(
     sa.Column("mark", sa.BigInteger, nullable=False),
 )
 
-cell_silences = table(
+cell_silences = define_table(
     "cell_silences",
     metadata,
     # A cell whose database does not answer: its servers' summaries may be out of date since then
@@ -474,7 +474,7 @@ cell_silences = table(
     sa.Column("reason", sa.Text, nullable=False),
 )
 
-image_removals = table(
+image_removals = define_table(
     "image_removals",
     metadata,
     # Snapshots and images that nothing needs any more, until they are removed from the image store
@@ -483,7 +483,7 @@ image_removals = table(
     sa.Column("since", Time, nullable=False),
 )
 
-images = table(
+images = define_table(
     "images",
     metadata,
     # The complete images in the image store, as whoever wrote their contents said: hosts refuse any other content. A list of
@@ -502,7 +502,7 @@ images = table(
     sa.Index("ix_images_project_id_created_at", "project_id", "created_at"),
 )
 
-server_images = table(
+server_images = define_table(
     "server_images",
     metadata,
     # Images of projects, made of servers or uploaded, and those that are not complete yet. Complete ones have a row in images, too
@@ -519,7 +519,7 @@ server_images = table(
 
 # -- claims: written only by claiming.py, claims.py, claim_repair.py, inventories.py and resources.py of db/api -------------------
 
-writers = table(
+writers = define_table(
     "writers",
     metadata,
     sa.Column("id", BigId, primary_key=True, autoincrement=True),
@@ -527,7 +527,7 @@ writers = table(
     sa.Column("started", Time, nullable=False),
 )
 
-inventories = table(
+inventories = define_table(
     "inventories",
     metadata,
     sa.Column("id", BigId, primary_key=True, autoincrement=True),
@@ -551,7 +551,7 @@ inventories = table(
     sa.Index("ix_inventories_log", "writer", "wseq"),
 )
 
-allocations = table(
+allocations = define_table(
     "allocations",
     metadata,
     sa.Column("instance_uuid", Uuid, primary_key=True),
@@ -567,7 +567,7 @@ allocations = table(
     sa.Column("resources", Json),  # {"CUSTOM_GPU": 1}; NULL: no custom resource class
 )
 
-group_slots = table(
+group_slots = define_table(
     "group_slots",
     metadata,
     sa.Column("group_uuid", Uuid, primary_key=True),
@@ -578,7 +578,7 @@ group_slots = table(
     sa.Index("ix_group_slots_instance_uuid", "instance_uuid"),
 )
 
-decisions = table(
+decisions = define_table(
     "decisions",
     metadata,
     sa.Column("id", Uuid, primary_key=True),
@@ -590,7 +590,7 @@ decisions = table(
 
 notifications = notifications_table("notifications", metadata)
 
-finalized = table(
+finalized = define_table(
     "finalized",
     metadata,
     # At most one row, id 1: the messages version up to which an operator has finalized the upgrade (db/api/rows/finalized.py)
@@ -602,8 +602,8 @@ finalized = table(
 
 # -- processes and dead letters ------------------------------------------------------------------------------------------------
 
-api_processes = processes("api_processes", metadata)
+api_processes = define_processes("api_processes", metadata)
 
 api_dead_letters = dead_letters("api_dead_letters", metadata)
 
-api_certification = certification(metadata)
+api_certification = define_certification(metadata)

@@ -1,7 +1,7 @@
 """The addresses of servers: claimed by the transaction that accepts a server, freed by the one that sees its last body end.
 
 An address that a port of a project has (``db/api/servers/ports.py``) goes back to the port instead. This is the one place that
-binds addresses. With Neutron, ``claim`` would create its ports and ``free`` would delete them.
+binds addresses. With Neutron, ``claim_addresses`` would create its ports and ``free_addresses`` would delete them.
 ``docs/decisions/0033-addresses-planned-at-accept.md`` says why, and ``0063-ports-belong-to-their-projects.md`` of ports.
 """
 
@@ -24,13 +24,13 @@ from db.sql.connection import ApiTransaction
 from db.sql.dialect import UpdateMany
 from db.sql.galera import compare_locks
 from db.sql.keyed import by_index
-from db.sql.readable import readable
+from db.sql.readable import convert_readable
 from db.sql.types import Time
 from objects import errors, stored
 from objects.base import Object
 from objects.network import PortRequest
 from objects.port import FixedAddress, Port
-from objects.text import FAULT_SIZE, clean
+from objects.text import FAULT_SIZE, clean_text
 from service.rate_limited_log import RateLimitedLog
 
 _COMPLAINTS = RateLimitedLog(logging.getLogger(__name__))
@@ -110,7 +110,7 @@ _HOLDER = by_index(
 )
 
 
-def claim(tx: ApiTransaction, requests: Sequence[Wanted]) -> None:
+def claim_addresses(tx: ApiTransaction, requests: Sequence[Wanted]) -> None:
     """Give each interface one address of each pool of its network: two statements per pool, however many servers there are.
 
     An interface of a port gets those of the port: one statement. Raises errors.Conflict if a pool has too few addresses or a server
@@ -120,41 +120,42 @@ def claim(tx: ApiTransaction, requests: Sequence[Wanted]) -> None:
     pools: dict[str, list[_Taking]] = defaultdict(list)
     names: dict[str, str] = {}
     taken: list[dict[str, Any]] = []
-    for wanted in requests:
-        for position, port in enumerate(wanted.ports, wanted.position):
+    for request in requests:
+        for position, port in enumerate(request.ports, request.position):
             if port.port_uuid is not None:
                 incarnation.refuse_unless_compared(tx)
-                [server] = wanted.servers  # a port is asked for by a single server
-                _bind(tx, port.port_uuid, _Taking(server_uuid=server, position=position, tag=port.tag))
+                [server] = request.servers  # a port is asked for by a single server
+                _bind_port(tx, port.port_uuid, _Taking(server_uuid=server, position=position, tag=port.tag))
                 continue
             for subnet in port.network.subnets:
                 names[subnet.uuid] = port.network.name
-                taking = [_Taking(server_uuid=uuid, position=position, tag=port.tag) for uuid in wanted.servers]
-                if port.fixed_ip is not None and FixedAddress(address=port.fixed_ip, prefix=0).version == subnet.version:
-                    number = _fixed(tx, subnet.uuid, port.fixed_ip, port.network.name)
-                    taken += [_taken(number, each) for each in taking]
+                taking = [_Taking(server_uuid=uuid, position=position, tag=port.tag) for uuid in request.servers]
+                if port.fixed_ip is not None and FixedAddress(address=port.fixed_ip, prefix=0).ip_version == subnet.ip_version:
+                    number = _lock_fixed(tx, subnet.uuid, port.fixed_ip, port.network.name)
+                    taken += [_taken_row(number, interface) for interface in taking]
                 else:
                     pools[subnet.uuid] += taking
     if taken:
-        _take(tx, taken)
-    for subnet_uuid, some in sorted(pools.items()):
-        _take_any(tx, subnet_uuid, names[subnet_uuid], some)
+        _take_rows(tx, taken)
+    for subnet_uuid, interfaces in sorted(pools.items()):
+        _take_any(tx, subnet_uuid, names[subnet_uuid], interfaces)
 
 
-def claim_for_port(tx: ApiTransaction, port_uuid: str, network: str, wanted: Mapping[str, str | None]) -> None:
-    """Give a port one address of each of these subnets. ``wanted``: by subnet, which one; None: any. ``network``: its name.
+def claim_for_port(tx: ApiTransaction, port_uuid: str, network: str, address_by_subnet: Mapping[str, str | None]) -> None:
+    """Give a port one address of each of these subnets. ``address_by_subnet``: by subnet, which one; None: any. ``network``: its
+    name.
 
-    Raises what ``claim`` does.
+    Raises what ``claim_addresses`` does.
     """
     port = _Taking(port_uuid=port_uuid)
-    for subnet_uuid, address in sorted(wanted.items()):
+    for subnet_uuid, address in sorted(address_by_subnet.items()):
         if address is None:
             _take_any(tx, subnet_uuid, network, [port])
         else:
-            _take(tx, [_taken(_fixed(tx, subnet_uuid, address, network), port)])
+            _take_rows(tx, [_taken_row(_lock_fixed(tx, subnet_uuid, address, network), port)])
 
 
-def _bind(tx: ApiTransaction, port_uuid: str, by: _Taking) -> None:
+def _bind_port(tx: ApiTransaction, port_uuid: str, by: _Taking) -> None:
     """One of several transactions gets the port: the others find that its addresses have a server."""
     row = {"port": port_uuid, "server": by.server_uuid, "at_position": by.position, "with_tag": by.tag}
     if tx.execute(_BIND, row).rowcount == 0:
@@ -171,18 +172,18 @@ def _refuse_bound(tx: ApiTransaction, port_uuid: str) -> None:
 _LAST = sa.select(sa.func.max(_A.position)).where(_A.server_uuid == sa.bindparam("server"))
 
 
-def attach(tx: ApiTransaction, server_uuid: str, port: PortRequest) -> str:
+def attach_interface(tx: ApiTransaction, server_uuid: str, port: PortRequest) -> str:
     """Give the server, whose home row is locked, one more interface behind the others; returns its MAC.
 
-    Raises what ``claim`` does.
+    Raises what ``claim_addresses`` does.
     """
     last = tx.execute(_LAST, {"server": server_uuid}).scalar_one()
-    claim(tx, [Wanted(servers=(server_uuid,), ports=(port,), position=0 if last is None else last + 1)])
+    claim_addresses(tx, [Wanted(servers=(server_uuid,), ports=(port,), position=0 if last is None else last + 1)])
     return ports_of(tx, [server_uuid])[server_uuid][-1].mac
 
 
 def refuse_shortage(tx: ApiTransaction, ports: Sequence[PortRequest], count: int) -> None:
-    """Raise what ``claim`` would for ``count`` servers with these interfaces. Claims and locks nothing."""
+    """Raise what ``claim_addresses`` would for ``count`` servers with these interfaces. Claims and locks nothing."""
     needed: defaultdict[str, int] = defaultdict(int)
     names: dict[str, str] = {}
     for port in ports:
@@ -191,7 +192,7 @@ def refuse_shortage(tx: ApiTransaction, ports: Sequence[PortRequest], count: int
             continue
         for subnet in port.network.subnets:
             names[subnet.uuid] = port.network.name
-            if port.fixed_ip is not None and FixedAddress(address=port.fixed_ip, prefix=0).version == subnet.version:
+            if port.fixed_ip is not None and FixedAddress(address=port.fixed_ip, prefix=0).ip_version == subnet.ip_version:
                 row = tx.execute(_SEEN, {"subnet": subnet.uuid, "wanted": port.fixed_ip, **_KNOWN}).one_or_none()
                 _refuse_taken(row, port.fixed_ip, port.network.name)
             else:
@@ -199,25 +200,25 @@ def refuse_shortage(tx: ApiTransaction, ports: Sequence[PortRequest], count: int
     for subnet_uuid, number in sorted(needed.items()):
         free = tx.execute(_COUNT_FREE, {"subnet": subnet_uuid}).scalar_one()
         if free < number:
-            raise _shortage(names[subnet_uuid], free, number)
+            raise _shortage_error(names[subnet_uuid], free, number)
 
 
-def _refuse(tx: ApiTransaction, subnet_uuid: str, network: str, needed: int) -> None:
+def _refuse_shortage(tx: ApiTransaction, subnet_uuid: str, network: str, needed: int) -> None:
     incarnation.refuse_unless_compared(tx)
     free = tx.execute(_COUNT_FREE, {"subnet": subnet_uuid}).scalar_one()
     if free >= needed:
         raise RetryRequest(LookupError(f"addresses of network {network} are being claimed or freed by other transactions"))
-    raise _shortage(network, free, needed)
+    raise _shortage_error(network, free, needed)
 
 
-def _shortage(network: str, free: int, needed: int) -> errors.Conflict:
+def _shortage_error(network: str, free: int, needed: int) -> errors.Conflict:
     return errors.Conflict(
         f"No more fixed IP addresses: network {network} has {free} free, and the request needs {needed}. "
         "Delete servers, or ask your operator for a larger pool."
     )
 
 
-def _fixed(tx: ApiTransaction, subnet_uuid: str, address: str, network: str) -> int:
+def _lock_fixed(tx: ApiTransaction, subnet_uuid: str, address: str, network: str) -> int:
     row = tx.execute(_ONE, {"subnet": subnet_uuid, "wanted": address, **_KNOWN}).one_or_none()
     return int(_refuse_taken(row, address, network).mac)
 
@@ -232,19 +233,19 @@ def _refuse_taken(row: sa.Row[Any] | None, address: str, network: str) -> sa.Row
     return row
 
 
-def _take_any(tx: ApiTransaction, subnet_uuid: str, network: str, some: Sequence[_Taking]) -> None:
-    numbers = tx.execute(_FREE_IF_COMPARED, {"subnet": subnet_uuid, "most": len(some), **_KNOWN}).scalars().all()
-    if len(numbers) < len(some):
-        _refuse(tx, subnet_uuid, network, len(some))
-    _take(tx, [_taken(number, each) for number, each in zip(numbers, some, strict=True)])
+def _take_any(tx: ApiTransaction, subnet_uuid: str, network: str, interfaces: Sequence[_Taking]) -> None:
+    numbers = tx.execute(_FREE_IF_COMPARED, {"subnet": subnet_uuid, "most": len(interfaces), **_KNOWN}).scalars().all()
+    if len(numbers) < len(interfaces):
+        _refuse_shortage(tx, subnet_uuid, network, len(interfaces))
+    _take_rows(tx, [_taken_row(number, interface) for number, interface in zip(numbers, interfaces, strict=True)])
 
 
-def _taken(number: int, by: _Taking) -> dict[str, Any]:
+def _taken_row(number: int, by: _Taking) -> dict[str, Any]:
     row = {"number": number, "server": by.server_uuid, "at_position": by.position, "with_tag": by.tag, "freed": None}
     return row | {"port": by.port_uuid}
 
 
-def _take(tx: ApiTransaction, rows: Sequence[Mapping[str, Any]]) -> None:
+def _take_rows(tx: ApiTransaction, rows: Sequence[Mapping[str, Any]]) -> None:
     if _TAKE(tx, rows) != len(rows):
         raise errors.Conflict("a fixed IP address was named twice, or lost under its lock")
 
@@ -255,9 +256,9 @@ _SERVERS = (
     sa.select(_A.server_uuid)
     .distinct()
     .join_from(instance_mappings, addresses, _A.server_uuid == sa.func.coalesce(_M.server_uuid, _M.instance_uuid))
-    .where(_M.instance_uuid.in_(dialect.uuids()))
+    .where(_M.instance_uuid.in_(dialect.uuids_parameter()))
 )
-_OF_SERVERS = _A.server_uuid.in_(dialect.uuids())
+_OF_SERVERS = _A.server_uuid.in_(dialect.uuids_parameter())
 # an address of a port stays with the port
 _GIVEN_BACK: Mapping[Any, Any] = {
     _A.free_since: sa.case((_A.port_uuid.is_(None), sa.bindparam("now", type_=Time)), else_=sa.null()),
@@ -275,27 +276,27 @@ _BODY = instance_mappings.alias("body")
 _NOT_ENDED = sa.not_(sa.and_(_BODY.c.deleted == sa.true(), _BODY.c.state == "deleted"))
 # the bodies of a server: its home row, the one that this names, and those of its operations
 _LIVING = sa.union(
-    sa.select(_BODY.c.instance_uuid.label("server")).where(_BODY.c.instance_uuid.in_(dialect.uuids()), _NOT_ENDED),
+    sa.select(_BODY.c.instance_uuid.label("server")).where(_BODY.c.instance_uuid.in_(dialect.uuids_parameter()), _NOT_ENDED),
     sa.select(_M.instance_uuid)
     .join_from(instance_mappings, _BODY, _BODY.c.instance_uuid == _M.body_uuid)
-    .where(_M.instance_uuid.in_(dialect.uuids()), _NOT_ENDED),
+    .where(_M.instance_uuid.in_(dialect.uuids_parameter()), _NOT_ENDED),
     *(
         sa.select(operations.c.server_uuid)
         .join_from(operations, _BODY, _BODY.c.instance_uuid == column)
-        .where(operations.c.server_uuid.in_(dialect.uuids()), _NOT_ENDED)
+        .where(operations.c.server_uuid.in_(dialect.uuids_parameter()), _NOT_ENDED)
         for column in (operations.c.source_uuid, operations.c.twin_uuid)
     ),
 )
 
 
-def free(tx: ApiTransaction, bodies: Collection[str], now: float) -> int:
+def free_addresses(tx: ApiTransaction, bodies: Collection[str], now: float) -> int:
     """Free the addresses of the servers of these bodies, if they are deleted and the last of their bodies has ended.
 
     Call it in each transaction that sees a body end, after it has written that. Returns how many addresses it freed.
     """
-    freed, wanted = 0, sorted(set(bodies))
-    for start in range(0, len(wanted), dialect.IN_LIST_SIZE):
-        servers = tx.execute(_SERVERS, {"uuids": wanted[start : start + dialect.IN_LIST_SIZE]}).scalars().all()
+    freed, ordered_bodies = 0, sorted(set(bodies))
+    for start in range(0, len(ordered_bodies), dialect.IN_LIST_SIZE):
+        servers = tx.execute(_SERVERS, {"uuids": ordered_bodies[start : start + dialect.IN_LIST_SIZE]}).scalars().all()
         freed += free_ended(tx, [str(uuid) for uuid in servers], now)
     return freed
 
@@ -307,7 +308,7 @@ def free_ended(tx: ApiTransaction, servers: Collection[str], now: float) -> int:
     # First the lock, then the look: of two transactions that each end one body of a server, the later one sees the other's end.
     tx.execute(_LOCK, {"uuids": sorted(servers)}).all()
     compare_locks(tx, "addresses", servers)  # who ends the first of the bodies frees nothing
-    over = sorted(ended(tx, servers))
+    over = sorted(list_ended(tx, servers))
     return tx.execute(_GIVE_BACK, {"uuids": over, "now": now}).rowcount if over else 0
 
 
@@ -321,7 +322,7 @@ _DETACH = by_index(
 )
 
 
-def detach(tx: ApiTransaction, server_uuid: str, mac: str, now: float) -> None:
+def detach_interface(tx: ApiTransaction, server_uuid: str, mac: str, now: float) -> None:
     """Free the addresses of one interface of the server, whose guest does not have it. One that has gone already is no error."""
     number = int(mac.removeprefix(MAC_PREFIX).replace(":", ""), 16)
     position = tx.execute(_POSITION, {"server": server_uuid, "number": number}).scalar_one_or_none()
@@ -331,9 +332,9 @@ def detach(tx: ApiTransaction, server_uuid: str, mac: str, now: float) -> None:
 
 def give_back(tx: ApiTransaction, servers: Collection[str], now: float) -> None:
     """Free the addresses that this transaction claimed for servers that it does not accept after all."""
-    wanted = sorted(servers)
-    for start in range(0, len(wanted), dialect.IN_LIST_SIZE):
-        tx.execute(_GIVE_BACK, {"uuids": wanted[start : start + dialect.IN_LIST_SIZE], "now": now})
+    ordered_servers = sorted(servers)
+    for start in range(0, len(ordered_servers), dialect.IN_LIST_SIZE):
+        tx.execute(_GIVE_BACK, {"uuids": ordered_servers[start : start + dialect.IN_LIST_SIZE], "now": now})
 
 
 # -- repair ----------------------------------------------------------------------------------------------------------------------
@@ -358,14 +359,14 @@ def holders_after(tx: ApiTransaction, after: str, limit: int) -> list[str]:
     return list(tx.execute(_HOLDERS.limit(limit), {"after": after}).scalars())
 
 
-def ended(tx: ApiTransaction, servers: Collection[str]) -> set[str]:
+def list_ended(tx: ApiTransaction, servers: Collection[str]) -> set[str]:
     """Those of these servers that are deleted or unknown, and have no body that has not ended; at most a page of them."""
     return set(servers) - set(tx.execute(_LIVING, {"uuids": sorted(servers)}).scalars())
 
 
-def holders_of(tx: ApiTransaction, some: Iterable[tuple[str, str]]) -> list[str]:
+def holders_of(tx: ApiTransaction, network_addresses: Iterable[tuple[str, str]]) -> list[str]:
     """The servers that have these addresses, each given with its network."""
-    rows = (tx.execute(_OWNER, {"network": network, "wanted": address}).one_or_none() for network, address in some)
+    rows = (tx.execute(_OWNER, {"network": network, "wanted": address}).one_or_none() for network, address in network_addresses)
     return sorted({str(row.server_uuid) for row in rows if row is not None and row.server_uuid is not None})
 
 
@@ -388,16 +389,16 @@ def take_back(tx: ApiTransaction, ports: Mapping[str, Sequence[Port]], now: floa
     """
     known = ports_of(tx, ports)
     contested = []
-    for server, own in sorted(ports.items()):
-        claimed = {(port.network_id, each.address) for port in known.get(server, ()) for each in port.addresses}
-        positions = _positions(tx, server) if claimed else {}
+    for server, server_ports in sorted(ports.items()):
+        claimed = {(port.network_id, fixed.address) for port in known.get(server, ()) for fixed in port.addresses}
+        positions = _positions_by_address(tx, server) if claimed else {}
         following = max(positions.values(), default=-1) + 1
-        for port in own:
-            lost = [each.address for each in port.addresses if (port.network_id, each.address) not in claimed]
+        for port in server_ports:
+            lost = [fixed.address for fixed in port.addresses if (port.network_id, fixed.address) not in claimed]
             if not lost:
                 following += not claimed
                 continue
-            beside = [positions[port.network_id, each.address] for each in port.addresses if each.address not in lost]
+            beside = [positions[port.network_id, fixed.address] for fixed in port.addresses if fixed.address not in lost]
             position = beside[0] if beside else following
             following += not beside
             for address in lost:
@@ -411,30 +412,30 @@ def take_back(tx: ApiTransaction, ports: Mapping[str, Sequence[Port]], now: floa
     return contested
 
 
-def _positions(tx: ApiTransaction, server: str) -> dict[tuple[str, str], int]:
+def _positions_by_address(tx: ApiTransaction, server: str) -> dict[tuple[str, str], int]:
     return {(row.network_uuid, row.address): row.position or 0 for row in tx.execute(_PORTS, {"uuids": [server]})}
 
 
 def _take_one(tx: ApiTransaction, by: _Taking, network_uuid: str, address: str) -> str | None:
     """The server that keeps the address; None: ``by`` has it now, or its pool is gone."""
     where = {"network": network_uuid, "wanted": address}
-    found = tx.execute(_OWNER, where).one_or_none()
-    if found is None:
+    owner = tx.execute(_OWNER, where).one_or_none()
+    if owner is None:
         return None
-    tx.execute(_LOCK_ROW, {"number": found.mac}).all()
+    tx.execute(_LOCK_ROW, {"number": owner.mac}).all()
     row = tx.execute(_OWNER, where).one()
     if row.free_since is not None:
-        _take(tx, [_taken(row.mac, by)])
+        _take_rows(tx, [_taken_row(row.mac, by)])
     elif row.server_uuid == by.server_uuid:
         return None
     elif row.port_uuid is not None and row.server_uuid is None:
-        _bind(tx, row.port_uuid, by)
+        _bind_port(tx, row.port_uuid, by)
     elif row.port_uuid is None and tx.execute(_QUEUED, {"uuid": row.server_uuid}).one_or_none() is not None:
         other = tx.execute(_FREE, {"subnet": row.subnet_uuid, "most": 1}).scalar_one_or_none()
         if other is None:
             return str(row.server_uuid)
-        _take(tx, [_taken(other, _Taking(server_uuid=row.server_uuid, position=row.position, tag=row.tag))])
-        _move(tx, row.mac, by)
+        _take_rows(tx, [_taken_row(other, _Taking(server_uuid=row.server_uuid, position=row.position, tag=row.tag))])
+        _move_address(tx, row.mac, by)
     else:
         return str(row.server_uuid)
     return None
@@ -443,18 +444,18 @@ def _take_one(tx: ApiTransaction, by: _Taking, network_uuid: str, address: str) 
 def move_contested(tx: ApiTransaction, contested: Contested) -> bool:
     """Give the address to the server whose guest has it. The caller knows that the holder's guest does not. False: too late."""
     where = {"network": contested.network_uuid, "wanted": contested.address}
-    found = tx.execute(_OWNER, where).one_or_none()
-    if found is None:
+    owner = tx.execute(_OWNER, where).one_or_none()
+    if owner is None:
         return False
-    tx.execute(_LOCK_ROW, {"number": found.mac}).all()
+    tx.execute(_LOCK_ROW, {"number": owner.mac}).all()
     row = tx.execute(_OWNER, where).one()
     if row.server_uuid != contested.holder:
         return False
-    _move(tx, row.mac, _Taking(server_uuid=contested.server, position=contested.position, tag=contested.tag))
+    _move_address(tx, row.mac, _Taking(server_uuid=contested.server, position=contested.position, tag=contested.tag))
     return True
 
 
-def _move(tx: ApiTransaction, number: int, to: _Taking) -> None:
+def _move_address(tx: ApiTransaction, number: int, to: _Taking) -> None:
     tx.execute(_MOVE, {"number": number, "server": to.server_uuid, "at_position": to.position, "with_tag": to.tag})
 
 
@@ -494,15 +495,17 @@ def has_ports(networks: str) -> bool:
 def ports_of(tx: ApiTransaction, servers: Iterable[str]) -> dict[str, tuple[Port, ...]]:
     """The interfaces of these servers, in order. A server that is missing in the answer has none."""
     rows: dict[tuple[str, int], list[sa.Row[Any]]] = defaultdict(list)
-    wanted = sorted(set(servers))
-    for start in range(0, len(wanted), dialect.IN_LIST_SIZE):
-        for row in tx.execute(_PORTS, {"uuids": wanted[start : start + dialect.IN_LIST_SIZE]}):
+    ordered_servers = sorted(set(servers))
+    for start in range(0, len(ordered_servers), dialect.IN_LIST_SIZE):
+        for row in tx.execute(_PORTS, {"uuids": ordered_servers[start : start + dialect.IN_LIST_SIZE]}):
             rows[row.server_uuid, row.position or 0].append(row)
-    found: dict[str, tuple[Port, ...]] = {}
-    for (server, _), some in sorted(rows.items(), key=_in_order):
-        ports = readable([some], _port, lambda some: f"An interface of server {some[0].server_uuid}")
-        found[server] = (*found.get(server, ()), *ports)
-    return found
+    ports_by_server: dict[str, tuple[Port, ...]] = {}
+    for (server, _), port_rows in sorted(rows.items(), key=_in_order):
+        ports = convert_readable(
+            [port_rows], _port_from_rows, lambda port_rows: f"An interface of server {port_rows[0].server_uuid}"
+        )
+        ports_by_server[server] = (*ports_by_server.get(server, ()), *ports)
+    return ports_by_server
 
 
 def _in_order(interface: tuple[tuple[str, int], object]) -> tuple[str, float]:
@@ -511,14 +514,14 @@ def _in_order(interface: tuple[tuple[str, int], object]) -> tuple[str, float]:
     return server, position if isinstance(position, (int, float)) else math.inf
 
 
-def _port(rows: Sequence[sa.Row[Any]]) -> Port:
+def _port_from_rows(rows: Sequence[sa.Row[Any]]) -> Port:
     first = rows[0]
     return Port(
         network_id=first.network_uuid,
         network=first.name,
         mac=mac_of(first.mac),
         physical_network=first.physical_network,
-        addresses=tuple(found for row in rows if (found := _fixed_address(row)) is not None),
+        addresses=tuple(address for row in rows if (address := _fixed_address(row)) is not None),
         mtu=first.mtu,
         tag=first.tag,
     )
@@ -528,9 +531,9 @@ def _fixed_address(row: sa.Row[Any]) -> FixedAddress | None:
     """None if the row cannot be read: then the interface is there without it."""
     try:
         prefix = ipaddress.ip_network(row.cidr).prefixlen
-        dns = stored.load(row.dns, tuple[str, ...])
+        dns = stored.load_text(row.dns, tuple[str, ...])
         return FixedAddress(address=str(ipaddress.ip_address(row.address)), prefix=prefix, gateway=row.gateway, dns=dns)
     except (*stored.UNREADABLE, ValueError) as error:
-        reason = clean(f"{row.address} of subnet {row.subnet_uuid}: {error}", FAULT_SIZE)
-        _COMPLAINTS(reason, logging.ERROR, "server %s: its address cannot be read: %s", clean(row.server_uuid, 36), reason)
+        reason = clean_text(f"{row.address} of subnet {row.subnet_uuid}: {error}", FAULT_SIZE)
+        _COMPLAINTS(reason, logging.ERROR, "server %s: its address cannot be read: %s", clean_text(row.server_uuid, 36), reason)
         return None

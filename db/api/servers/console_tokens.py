@@ -23,10 +23,10 @@ _OF_SERVER = (
 )
 
 
-def add(tx: ApiTransaction, token: ConsoleToken, lifetime: float) -> None:
+def add_token(tx: ApiTransaction, token: ConsoleToken, lifetime: float) -> None:
     """Store a new token for ``lifetime`` seconds."""
-    found = tx.execute(_OF_SERVER, {"server": token.server_uuid, "type": token.console_type}).scalars().all()
-    if surplus := found[SERVER_LIMIT - 1 :]:
+    digests = tx.execute(_OF_SERVER, {"server": token.server_uuid, "type": token.console_type}).scalars().all()
+    if surplus := digests[SERVER_LIMIT - 1 :]:
         tx.execute(sa.delete(console_tokens).where(console_tokens.c.digest.in_(surplus)))
     row = {
         "digest": token.digest,
@@ -41,7 +41,7 @@ def add(tx: ApiTransaction, token: ConsoleToken, lifetime: float) -> None:
     tx.execute(sa.insert(console_tokens), row)
 
 
-def find(tx: ApiTransaction, digest: str) -> ConsoleToken | None:
+def find_token(tx: ApiTransaction, digest: str) -> ConsoleToken | None:
     """The token with this digest, if it is good now."""
     row = tx.execute(_FIND, {"digest_": digest}).one_or_none()
     if row is None:

@@ -53,12 +53,12 @@ class Edit(Object, frozen=True, kw_only=True):
 
     def __repr__(self) -> str:
         """Without the values: metadata may hold secrets."""
-        return f"Edit({', '.join(sorted(self.columns()))})"
+        return f"Edit({', '.join(sorted(self.column_values()))})"
 
-    def columns(self) -> dict[str, Any]:
+    def column_values(self) -> dict[str, Any]:
         """The new values of columns of ``instance_mappings``, by name."""
-        given = {name: value for name, value in msgspec.structs.asdict(self).items() if value is not UNSET}
-        return {name: stored.dump(value) if name in ("metadata", "tags") else value for name, value in given.items()}
+        values = {name: value for name, value in msgspec.structs.asdict(self).items() if value is not UNSET}
+        return {name: stored.dump_value(value) if name in ("metadata", "tags") else value for name, value in values.items()}
 
 
 class Edited(Object, frozen=True, kw_only=True):
@@ -89,14 +89,14 @@ _ROWS = (
 )
 _LOCK = by_index(
     sa.select(instance_mappings)
-    .where(instance_mappings.c.instance_uuid.in_(dialect.uuids()))
+    .where(instance_mappings.c.instance_uuid.in_(dialect.uuids_parameter()))
     .order_by(instance_mappings.c.instance_uuid)
     .with_for_update(),
     instance_mappings,
 )
 
 
-def change(
+def change_server(
     tx: ApiTransaction,
     uuid: str,
     decide: Decide,
@@ -111,32 +111,32 @@ def change(
     Returns None if the server is unknown, deleted or of another project. Raises what ``decide`` raises, and errors.Conflict if
     another server has the name.
     """
-    found = tx.execute(_ROWS, {"uuid": uuid}).one_or_none()
-    if found is None:
+    row_found = tx.execute(_ROWS, {"uuid": uuid}).one_or_none()
+    if row_found is None:
         return None
-    bodies = {found.body_uuid or uuid, found.source_uuid, found.twin_uuid} - {None}
+    bodies = {row_found.body_uuid or uuid, row_found.source_uuid, row_found.twin_uuid} - {None}
     rows = {row.instance_uuid: row for row in tx.execute(_LOCK, {"uuids": sorted({uuid, *bodies})})}
-    home, body = rows.get(uuid), rows.get(found.body_uuid or uuid)
+    home, body = rows.get(uuid), rows.get(row_found.body_uuid or uuid)
     if home is None or body is None:
         return None
-    if (home.body_uuid, home.last_number) != (found.body_uuid, found.last_number):
+    if (home.body_uuid, home.last_number) != (row_found.body_uuid, row_found.last_number):
         raise RetryRequest(LookupError(f"server {uuid} has got another body meanwhile"))
     if body.deleted or project_id not in (None, body.project_id):
         return None
     server = read_one(body, server_of, instance_mappings)
-    spec = mappings.specs(tx, [body.batch_id]).get(body.batch_id)
-    asked = spec.properties if spec is not None else ServerProperties()
-    before = server.properties(asked)
+    spec = mappings.specs_by_batch(tx, [body.batch_id]).get(body.batch_id)
+    properties = spec.properties if spec is not None else ServerProperties()
+    before = server.current_properties(properties)
     edit = decide(server, before)
-    if columns := edit.columns():
-        live = [row for each, row in rows.items() if each in bodies and not row.deleted]
+    if columns := edit.column_values():
+        live = [row for body_uuid, row in rows.items() if body_uuid in bodies and not row.deleted]
         _write(tx, live, edit, columns | {"updated_at": now})
     if edit.name is not UNSET and not server_name.is_same(edit.name, body.name):
         key = server_name.name_key(unique_names, body.project_id, edit.name)
-        names.rename(tx, uuid, home.name_key, key, edit.name)
+        names.rename_server(tx, uuid, home.name_key, key, edit.name)
     known = {"description": edit.description, "metadata": edit.metadata, "tags": edit.tags}
     changes = {name: value for name, value in known.items() if value is not UNSET}
-    return Edited(before=before, after=msgspec.structs.replace(server, **changes).properties(asked))
+    return Edited(before=before, after=msgspec.structs.replace(server, **changes).current_properties(properties))
 
 
 def _write(tx: ApiTransaction, rows: list[sa.Row[Any]], edit: Edit, values: dict[str, Any]) -> None:

@@ -19,19 +19,19 @@ _SET = (
 )
 
 
-def of(spec: RequestSpec | None, name: str, uuid: str) -> str:
+def hostname_of_spec(spec: RequestSpec | None, name: str, uuid: str) -> str:
     """The hostname of a server that its tenant has not changed: that of the request, or made of its name."""
     return (spec.properties.hostname if spec is not None else None) or hostname_of(name, uuid)
 
 
-def missing(tx: ApiTransaction) -> int:
+def count_missing(tx: ApiTransaction) -> int:
     """How many mappings a release without stored hostnames has written."""
     return int(tx.execute(sa.select(sa.func.count()).select_from(instance_mappings).where(_MISSING)).scalar_one())
 
 
-def fill(tx: ApiTransaction, most: int) -> int:
+def fill_page(tx: ApiTransaction, most: int) -> int:
     """Store the hostname of at most ``most`` of these; return of how many, 0 if none is left. Idempotent."""
-    found = (
+    query = (
         sa.select(_M.instance_uuid, _M.server_uuid, _M.name, request_specs.c.spec)
         .select_from(instance_mappings.outerjoin(request_specs, request_specs.c.batch_id == _M.batch_id))
         .where(_MISSING)
@@ -40,9 +40,11 @@ def fill(tx: ApiTransaction, most: int) -> int:
     rows = [
         {
             "body": row.instance_uuid,
-            "to_hostname": of(stored.load_or_none(row.spec, RequestSpec), row.name, row.server_uuid or row.instance_uuid),
+            "to_hostname": hostname_of_spec(
+                stored.load_or_none(row.spec, RequestSpec), row.name, row.server_uuid or row.instance_uuid
+            ),
         }
-        for row in tx.execute(found)
+        for row in tx.execute(query)
     ]
     if rows:
         tx.execute(_SET, sorted(rows, key=lambda row: row["body"]))  # in the order in which others lock rows

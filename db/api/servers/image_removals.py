@@ -30,21 +30,21 @@ _DUE = (
     .limit(sa.bindparam("limit"))
 )
 ANY_DUE = sa.exists().where(_R.image_id > "", ~_MAY_STILL_BE_WRITTEN)
-"""SQL condition: ``due`` would return some."""
+"""SQL condition: ``list_due`` would return some."""
 _FORGET = KeyedDelete(_R.image_id, returning=[_R.image_id])
 
 
-def add(tx: ApiTransaction, writers: Mapping[str, str | None], now: float) -> None:
+def add_removals(tx: ApiTransaction, writers: Mapping[str, str | None], now: float) -> None:
     """Have these snapshots removed. ``writers``: by snapshot, the body whose host may still be at it; None: none."""
     rows = [{"image_id": image, "written_by": body, "since": now} for image, body in sorted(writers.items())]
     dialect.insert_new(tx, image_removals, rows)
 
 
-def due(tx: ApiTransaction, limit: int, after: str = "") -> Sequence[str]:
+def list_due(tx: ApiTransaction, limit: int, after: str = "") -> Sequence[str]:
     """At most ``limit`` snapshots that can be removed now, in order, after ``after``."""
     return tx.execute(_DUE, {"after": after, "limit": limit}).scalars().all()
 
 
-def forget(tx: ApiTransaction, image_ids: Collection[str]) -> None:
+def forget_removals(tx: ApiTransaction, image_ids: Collection[str]) -> None:
     """These snapshots are removed."""
     _FORGET(tx, sorted(image_ids))

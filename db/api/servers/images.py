@@ -17,7 +17,7 @@ from db.api.rows.tables import images, server_images
 from db.sql import dialect
 from db.sql.connection import ApiTransaction
 from db.sql.keyed import KeyedDelete
-from db.sql.readable import UNREADABLE, readable
+from db.sql.readable import UNREADABLE, convert_readable
 from objects import errors, stored, typed
 from objects.base import Object
 from objects.stored_image import IMAGE_TAGS_LIMIT, ImageDetails, StoredImage
@@ -114,24 +114,24 @@ def list_part(tx: ApiTransaction, query: ImageQuery) -> ImagePart:
     chosen = page.order_by(*in_order).subquery()  # details are large, and no database sorts them here
     rows = tx.execute(sa.select(images).join(chosen, chosen.c.image_id == _I.image_id).order_by(*in_order)).all()
     after = place_of(rows[-1], query.order) if len(rows) == query.limit else None
-    return ImagePart(readable(rows, _image, images), after)
+    return ImagePart(convert_readable(rows, _image_from_row, images), after)
 
 
 def get(tx: ApiTransaction, image_id: str) -> StoredImage | None:
     """One image; None: there is none, or what cannot be read."""
     row = tx.execute(_GET, {"image": image_id}).one_or_none()
     try:
-        return None if row is None else _image(row)
+        return None if row is None else _image_from_row(row)
     except UNREADABLE:
         return None
 
 
-def add(tx: ApiTransaction, added: Iterable[StoredImage]) -> None:
+def add_images(tx: ApiTransaction, added: Iterable[StoredImage]) -> None:
     """Note complete images. One that is noted already stays as it is."""
-    dialect.insert_new(tx, images, [_row(image) for image in added])
+    dialect.insert_new(tx, images, [_image_row(image) for image in added])
 
 
-def change(
+def change_image(
     tx: ApiTransaction,
     image_id: str,
     now: float,
@@ -143,7 +143,7 @@ def change(
     tags: tuple[str, ...] | None = None,
 ) -> StoredImage:
     """Replace what is not None. Of two changes at once the last one counts. Raises errors.NotFound."""
-    image, details = _locked(tx, image_id)
+    image, details = _lock_image(tx, image_id)
     fields = {"min_disk": min_disk, "min_ram": min_ram, "properties": properties, "tags": tags}
     details = msgspec.structs.replace(details, **{field: value for field, value in fields.items() if value is not None})
     return _write(tx, msgspec.structs.replace(image, name=image.name if name is None else name, details=details, updated_at=now))
@@ -151,7 +151,7 @@ def change(
 
 def add_tag(tx: ApiTransaction, image_id: str, name: str, now: float) -> StoredImage:
     """Give an image a tag, which it may have. Raises errors.NotFound, and errors.OverQuota beyond IMAGE_TAGS_LIMIT."""
-    image, details = _locked(tx, image_id)
+    image, details = _lock_image(tx, image_id)
     tags = tuple(sorted({*details.tags, name}))
     if len(tags) > IMAGE_TAGS_LIMIT:
         raise errors.OverQuota(f"Image {image_id} has {IMAGE_TAGS_LIMIT} tags, which is the maximum. Remove one first.")
@@ -160,26 +160,26 @@ def add_tag(tx: ApiTransaction, image_id: str, name: str, now: float) -> StoredI
 
 def remove_tag(tx: ApiTransaction, image_id: str, name: str, now: float) -> StoredImage:
     """Raises errors.NotFound, also for a tag that the image does not have."""
-    image, details = _locked(tx, image_id)
+    image, details = _lock_image(tx, image_id)
     if name not in details.tags:
         raise errors.NotFound(f"Image {image_id} has no tag {name[:80]!r}.")
-    tags = tuple(each for each in details.tags if each != name)
+    tags = tuple(tag for tag in details.tags if tag != name)
     return _write(tx, msgspec.structs.replace(image, details=msgspec.structs.replace(details, tags=tags), updated_at=now))
 
 
 def record_hash(tx: ApiTransaction, image: StoredImage) -> None:
     """Note the image, or what its content is if the hash of that is not known."""
-    add(tx, [image])
+    add_images(tx, [image])
     content = {"to_hash": image.hash_value, "to_size": image.size, "to_virtual_size": image.virtual_size}
     tx.execute(_SET_HASH, {"image": image.image_id, "to_format": image.disk_format} | content)
 
 
-def hashed(tx: ApiTransaction) -> set[str]:
+def list_hashed(tx: ApiTransaction) -> set[str]:
     """The images whose hashes are known."""
     return set(tx.execute(sa.select(_I.image_id).where(_I.hash_value != "")).scalars())
 
 
-def forget(tx: ApiTransaction, image_ids: Collection[str]) -> None:
+def forget_images(tx: ApiTransaction, image_ids: Collection[str]) -> None:
     """These images are deleted."""
     _FORGET(tx, sorted(image_ids))
 
@@ -197,15 +197,15 @@ def without_row(tx: ApiTransaction) -> dict[str, str]:
     return {row.image_id: row.project_id for row in tx.execute(_WITHOUT_ROW)}
 
 
-def projects(tx: ApiTransaction) -> dict[str, str]:
+def project_by_image(tx: ApiTransaction) -> dict[str, str]:
     """The complete images of projects, and those that are noted, with their projects; empty: the operator's."""
     noted = tx.execute(sa.select(_I.image_id, _I.project_id))
     return {row.image_id: row.project_id for rows in (tx.execute(_COMPLETE), noted) for row in rows}
 
 
-def fill(tx: ApiTransaction, image_id: str, details: ImageDetails, updated_at: float | None, *, name: str = "") -> None:
+def fill_details(tx: ApiTransaction, image_id: str, details: ImageDetails, updated_at: float | None, *, name: str = "") -> None:
     """Complete the row of an older release. ``name`` empty: it stays."""
-    values: dict[str, Any] = {"details": stored.dump(details), "updated_at": updated_at} | ({"name": name} if name else {})
+    values: dict[str, Any] = {"details": stored.dump_value(details), "updated_at": updated_at} | ({"name": name} if name else {})
     tx.execute(sa.update(images).where(_I.image_id == image_id, _I.details.is_(None)).values(values))
 
 
@@ -223,21 +223,21 @@ def _is_after(order: Sequence[SortKey], place: Place) -> sa.ColumnElement[bool]:
     return sa.or_(*later)
 
 
-def _locked(tx: ApiTransaction, image_id: str) -> tuple[StoredImage, ImageDetails]:
+def _lock_image(tx: ApiTransaction, image_id: str) -> tuple[StoredImage, ImageDetails]:
     row = tx.execute(_LOCK, {"image": image_id}).one_or_none()
     if row is None:
         raise errors.NotFound(f"Image {image_id[:80]} is not in the image store.")
-    image = _image(row)
+    image = _image_from_row(row)
     return image, image.details or ImageDetails()
 
 
 def _write(tx: ApiTransaction, image: StoredImage) -> StoredImage:
-    row = {"image": image.image_id, "to_name": image.name, "to_details": stored.dump(image.details), "now": image.updated_at}
+    row = {"image": image.image_id, "to_name": image.name, "to_details": stored.dump_value(image.details), "now": image.updated_at}
     tx.execute(_CHANGE, row)
     return image
 
 
-def _row(image: StoredImage) -> dict[str, Any]:
+def _image_row(image: StoredImage) -> dict[str, Any]:
     return {
         "image_id": image.image_id,
         "project_id": image.project_id,
@@ -249,11 +249,11 @@ def _row(image: StoredImage) -> dict[str, Any]:
         "hash_value": image.hash_value,
         "created_at": image.created_at,
         "updated_at": image.updated_at,
-        "details": None if image.details is None else stored.dump(image.details),
+        "details": None if image.details is None else stored.dump_value(image.details),
     }
 
 
-def _image(row: sa.Row[Any]) -> StoredImage:
+def _image_from_row(row: sa.Row[Any]) -> StoredImage:
     """Raises one of UNREADABLE: SQLite takes any value."""
-    details = None if row.details is None else stored.load(row.details, ImageDetails)
-    return typed.convert({str(name): value for name, value in row._mapping.items()} | {"details": details}, StoredImage)
+    details = None if row.details is None else stored.load_text(row.details, ImageDetails)
+    return typed.convert_data({str(name): value for name, value in row._mapping.items()} | {"details": details}, StoredImage)

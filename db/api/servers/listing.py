@@ -11,7 +11,7 @@ import sqlalchemy as sa
 from db.api.rows import phases, regexes, spec_fields
 from db.api.rows.tables import addresses, instance_mappings, request_specs
 from db.sql.connection import ApiTransaction
-from db.sql.readable import readable
+from db.sql.readable import convert_readable
 from objects import errors, stored
 from objects.base import Object
 from objects.instance import Server
@@ -27,13 +27,13 @@ _HOME = instance_mappings.alias("home")
 _SERVER = sa.func.coalesce(_C.server_uuid, _C.instance_uuid)
 """The uuid that users know."""
 
-_DESCRIPTION = spec_fields.description()
+_DESCRIPTION = spec_fields.description_of()
 _KEY_NAME = spec_fields.key_name()
 _HOSTNAME = sa.func.coalesce(_C.hostname, _C.name)
 """Its own, or the name in a row of an older release that the online migration has not reached."""
 
 
-def _addresses(*, version: int) -> sa.ScalarSelect[Any]:
+def _addresses_text(*, version: int) -> sa.ScalarSelect[Any]:
     """The addresses of the server of this IP version, in one text of lines; NULL: it has none."""
     of = addresses.c
     is_v6 = of.address.contains(":")
@@ -55,7 +55,7 @@ _TOO_MANY = (
     "This list searches for a regular expression in too many servers. Name a project, a state or a host, or give marker and limit."
 )
 
-_IP_V4, _IP_V6 = _addresses(version=4), _addresses(version=6)
+_IP_V4, _IP_V6 = _addresses_text(version=4), _addresses_text(version=6)
 
 SORT_KEYS: dict[str, sa.ColumnElement[Any]] = {
     "created_at": _C.created_at,
@@ -90,8 +90,8 @@ _NEVER_NULL = frozenset({"power_state", "config_drive", "locked"})
 class ServerQuery(Object, frozen=True, kw_only=True):
     """The filters, order and page of a list. A server must pass all filters; times are seconds since the epoch.
 
-    ``name``, ``hostname``, ``description``: regular expressions (``regexes.check``), found anywhere in the text. ``ip``, ``ip6``:
-    the same, in one of the server's IPv4 or IPv6 addresses.
+    ``name``, ``hostname``, ``description``: regular expressions (``regexes.check_pattern``), found anywhere in the text. ``ip``,
+    ``ip6``: the same, in one of the server's IPv4 or IPv6 addresses.
     ``batch_id``: the batch that the server was booted in, whichever body is shown.
     ``skip_soft_deleted``: they are listed only if deleted servers are.
     ``phases``: see ``objects.phase``; ``vm_states``, ``task_states``, ``power_states``: as the Compute API has them.
@@ -157,39 +157,41 @@ class Listed(Object, frozen=True, kw_only=True):
 
 
 def list_(tx: ApiTransaction, query: ServerQuery) -> list[Server]:
-    """The servers of a page. Raises as ``page`` does."""
-    return list(page(tx, query).servers)
+    """The servers of a page. Raises as ``list_page`` does."""
+    return list(list_page(tx, query).servers)
 
 
-def page(tx: ApiTransaction, query: ServerQuery) -> Listed:
+def list_page(tx: ApiTransaction, query: ServerQuery) -> Listed:
     """A page of servers after the marker, in the query's order; the uuid breaks ties and NULL is the lowest value.
 
     Raises ``errors.NotFound`` for an unknown marker and ``errors.Invalid`` for an unknown sort key. Raises ``errors.TooCostly`` if
     a regular expression had to be searched for in too many servers.
     """
-    keys = [_key(name, direction) for name, direction in query.sort]
+    keys = [_key_named(name, direction) for name, direction in query.sort]
     labels = [key.expression.label(f"sort_{number}") for number, key in enumerate(keys)]
     ordered = [*keys, _Key(expression=_C.instance_uuid, descending=bool(keys) and keys[-1].descending, nullable=False)]
     after: tuple[Value, ...] | None = None
     if query.marker is not None:
         body = tx.execute(_BODY, {"server": query.marker}).scalar() or query.marker
-        position = query.position if query.position is not None else _position(tx, query, body, labels)
+        position = query.position if query.position is not None else _marker_values(tx, query, body, labels)
         after = (*position, body)
-    everything = _in_order(sa.select(instance_mappings, BOOT_BATCH, *labels).where(*_conditions(query)).limit(query.limit), ordered)
+    everything = _in_order(
+        sa.select(instance_mappings, BOOT_BATCH, *labels).where(*_conditions_of(query)).limit(query.limit), ordered
+    )
     width = len(labels)
-    found: list[tuple[Server, tuple[Value, ...]]] = []
+    servers: list[tuple[Server, tuple[Value, ...]]] = []
     while True:
         statement = everything
-        if _searched(query):
-            statement = statement.where(_C.instance_uuid.in_(_search(tx, query, ordered, after)))
+        if _searched_texts(query):
+            statement = statement.where(_C.instance_uuid.in_(_search_uuids(tx, query, ordered, after)))
         elif after is not None:
-            statement = statement.where(_after(ordered, after))
+            statement = statement.where(_is_after(ordered, after))
         rows = tx.execute(statement).all()
-        found += readable(rows, lambda row: (server_of(row), tuple(row[-width:]) if width else ()), instance_mappings)
-        if len(rows) < query.limit or len(found) >= query.limit:  # else rows that cannot be read have taken places of others
+        servers += convert_readable(rows, lambda row: (server_of(row), tuple(row[-width:]) if width else ()), instance_mappings)
+        if len(rows) < query.limit or len(servers) >= query.limit:  # else rows that cannot be read have taken places of others
             break
         after = (*rows[-1][len(rows[-1]) - width :], rows[-1].instance_uuid)
-    return Listed(servers=tuple(server for server, _ in found), positions=tuple(position for _, position in found))
+    return Listed(servers=tuple(server for server, _ in servers), positions=tuple(position for _, position in servers))
 
 
 def _in_order(statement: sa.Select[Any], keys: Sequence[_Key]) -> sa.Select[Any]:
@@ -201,7 +203,7 @@ def _in_order(statement: sa.Select[Any], keys: Sequence[_Key]) -> sa.Select[Any]
     return statement
 
 
-def _searched(query: ServerQuery) -> list[tuple[str, sa.ColumnElement[Any]]]:
+def _searched_texts(query: ServerQuery) -> list[tuple[str, sa.ColumnElement[Any]]]:
     """The regular expressions, each with what it is searched for in: lines of text."""
     texts = (
         (query.name, _C.name),
@@ -213,34 +215,34 @@ def _searched(query: ServerQuery) -> list[tuple[str, sa.ColumnElement[Any]]]:
     return [(pattern, text) for pattern, text in texts if pattern is not None]
 
 
-def _search(tx: ApiTransaction, query: ServerQuery, keys: Sequence[_Key], after: tuple[Value, ...] | None) -> list[str]:
+def _search_uuids(tx: ApiTransaction, query: ServerQuery, keys: Sequence[_Key], after: tuple[Value, ...] | None) -> list[str]:
     """The uuids of the first ``query.limit`` servers after ``after`` that match the query's regular expressions.
 
     It reads candidates that pass all other filters in the list's order, page by page. Raises ``errors.TooCostly`` after
     SEARCH_TIME_S or SEARCHED_SERVERS_LIMIT candidates, to bound the time.
     """
-    searched = _searched(query)
+    searched = _searched_texts(query)
     patterns = [pattern for pattern, _ in searched]
     texts = [text.label(f"text_{number}") for number, (_, text) in enumerate(searched)]
     labels = [key.expression.label(f"sort_{number}") for number, key in enumerate(keys)]
     # LIKE ignores case on SQLite: that leaves more candidates, never fewer
-    likely = [text.contains(held, autoescape=True) for pattern, text in searched if (held := regexes.literal(pattern))]
-    statement = _in_order(sa.select(*texts, *labels).where(*_conditions(query), *likely), keys)
-    found: list[str] = []
+    likely = [text.contains(held, autoescape=True) for pattern, text in searched if (held := regexes.literal_part(pattern))]
+    statement = _in_order(sa.select(*texts, *labels).where(*_conditions_of(query), *likely), keys)
+    matches: list[str] = []
     end = time.monotonic() + SEARCH_TIME_S
     size, read = min(max(query.limit, _FIRST_SEARCH_PAGE), _SEARCH_PAGE), 0
     while True:
-        rows = tx.execute((statement if after is None else statement.where(_after(keys, after))).limit(size)).all()
+        rows = tx.execute((statement if after is None else statement.where(_is_after(keys, after))).limit(size)).all()
         for number, row in enumerate(rows):
             if number % _ROWS_PER_TIME_CHECK == 0 and time.monotonic() > end:
                 raise errors.TooCostly(_TOO_MANY)
             if all(regexes.is_found(pattern, text) for pattern, text in zip(patterns, row[: len(texts)], strict=True)):
-                found.append(row[-1])
-                if len(found) == query.limit:
-                    return found
+                matches.append(row[-1])
+                if len(matches) == query.limit:
+                    return matches
         read += len(rows)
         if len(rows) < size:
-            return found
+            return matches
         if read >= SEARCHED_SERVERS_LIMIT:
             raise errors.TooCostly(_TOO_MANY)
         after, size = tuple(rows[-1][len(texts) :]), _SEARCH_PAGE
@@ -258,29 +260,29 @@ _BODY = sa.select(_C.body_uuid).where(_C.instance_uuid == sa.bindparam("server")
 """The body of a server, of which the list has the row; NULL: its first."""
 
 
-def _position(tx: ApiTransaction, query: ServerQuery, body: str, labels: Sequence[sa.Label[Any]]) -> tuple[Value, ...]:
+def _marker_values(tx: ApiTransaction, query: ServerQuery, body: str, labels: Sequence[sa.Label[Any]]) -> tuple[Value, ...]:
     """The marker's current sort values. It need not pass the filters, because a server may leave the list between two pages."""
-    found = tx.execute(sa.select(_C.project_id, *labels).where(_C.instance_uuid == body)).one_or_none()
-    if found is None or query.project_id not in (None, found.project_id):
+    marker_row = tx.execute(sa.select(_C.project_id, *labels).where(_C.instance_uuid == body)).one_or_none()
+    if marker_row is None or query.project_id not in (None, marker_row.project_id):
         raise errors.NotFound(f"marker: server {query.marker} not found")
-    return tuple(found[1:])
+    return tuple(marker_row[1:])
 
 
-def _conditions(query: ServerQuery) -> list[sa.ColumnElement[bool]]:
-    return [_C.hidden == sa.false(), *_life(query), *_summarized(query), *_asked_for(query)]
+def _conditions_of(query: ServerQuery) -> list[sa.ColumnElement[bool]]:
+    return [_C.hidden == sa.false(), *_life_conditions(query), *_summary_conditions(query), *_asked_for(query)]
 
 
-def _life(query: ServerQuery) -> list[sa.ColumnElement[bool]]:
+def _life_conditions(query: ServerQuery) -> list[sa.ColumnElement[bool]]:
     """Filters by state. A deleted server counts as deleted even before its cell confirms the delete."""
     live, deleted = _C.deleted == sa.false(), _C.deleted == sa.true()  # MariaDB uses no index for IS
-    wanted = sa.and_(live, *_at(query))
+    in_state = sa.and_(live, *_state_conditions(query))
     if query.only_deleted:
         return [deleted]
     if not query.include_deleted:
-        return [wanted, phases.IS_NOT_SOFT_DELETED] if query.skip_soft_deleted else [wanted]
+        return [in_state, phases.IS_NOT_SOFT_DELETED] if query.skip_soft_deleted else [in_state]
     if not query.phases:
         return []
-    return [sa.or_(wanted, deleted) if "deleted" in query.phases else wanted]
+    return [sa.or_(in_state, deleted) if "deleted" in query.phases else in_state]
 
 
 _STATES_OF: dict[str, tuple[str, ...]] = {
@@ -291,18 +293,18 @@ _STATES_OF: dict[str, tuple[str, ...]] = {
 """The states of mappings that a phase is possible in; of all other phases of live servers it is active."""
 
 
-def _at(query: ServerQuery) -> list[sa.ColumnElement[bool]]:
+def _state_conditions(query: ServerQuery) -> list[sa.ColumnElement[bool]]:
     """What live servers are at. The states are redundant, but have an index."""
     conditions: list[sa.ColumnElement[bool]] = []
     if query.phases:
-        wanted = [phase for phase in query.phases if phase != ServerPhase.DELETED]
-        states = {state for phase in wanted for state in _STATES_OF.get(phase, ("active",))}
-        conditions += [_C.state.in_(sorted(states)), phases.PHASE.in_(wanted)]
+        live_phases = [phase for phase in query.phases if phase != ServerPhase.DELETED]
+        states = {state for phase in live_phases for state in _STATES_OF.get(phase, ("active",))}
+        conditions += [_C.state.in_(sorted(states)), phases.PHASE.in_(live_phases)]
     shown = ((phases.VM_STATE, query.vm_states), (phases.TASK_STATE, query.task_states), (phases.POWER_STATE, query.power_states))
     return conditions + [expression.in_(values) for expression, values in shown if values is not None]
 
 
-def _summarized(query: ServerQuery) -> list[sa.ColumnElement[bool]]:
+def _summary_conditions(query: ServerQuery) -> list[sa.ColumnElement[bool]]:
     """Filters on columns of the mapping."""
     equal = {
         _C.project_id: query.project_id,
@@ -332,10 +334,10 @@ def _summarized(query: ServerQuery) -> list[sa.ColumnElement[bool]]:
 
 def _asked_for(query: ServerQuery) -> list[sa.ColumnElement[bool]]:
     """Filters on columns of the request spec, tags and metadata."""
-    asked = spec_fields
+    columns = spec_fields
     conditions: list[sa.ColumnElement[bool]] = []
     if query.flavor_id is not None:
-        conditions.append(asked.of_server(request_specs.c.flavor_id) == query.flavor_id)
+        conditions.append(columns.of_server(request_specs.c.flavor_id) == query.flavor_id)
     if query.key_name is not None:
         conditions.append(_KEY_NAME.in_([query.key_name]))
     if query.image_id is not None:
@@ -343,20 +345,20 @@ def _asked_for(query: ServerQuery) -> list[sa.ColumnElement[bool]]:
     if query.config_drive is not None:
         conditions.append((sa.true() if query.config_drive else sa.false()) == _HAS_CONFIG_DRIVE)
     if query.tags:
-        conditions.append(asked.tagged(query.tags) == len(set(query.tags)))
+        conditions.append(columns.count_tags(query.tags) == len(set(query.tags)))
     if query.tags_any:
-        conditions.append(asked.tagged(query.tags_any) > 0)
+        conditions.append(columns.count_tags(query.tags_any) > 0)
     if query.not_tags:
-        conditions.append(asked.tagged(query.not_tags) < len(set(query.not_tags)))
+        conditions.append(columns.count_tags(query.not_tags) < len(set(query.not_tags)))
     if query.not_tags_any:
-        conditions.append(asked.tagged(query.not_tags_any) == 0)
+        conditions.append(columns.count_tags(query.not_tags_any) == 0)
     if query.metadata:
         pairs = dict(query.metadata)
-        conditions.append(asked.mapped(pairs) == len(pairs))
+        conditions.append(columns.count_metadata(pairs) == len(pairs))
     return conditions
 
 
-def _key(name: str, direction: str) -> _Key:
+def _key_named(name: str, direction: str) -> _Key:
     if name not in SORT_KEYS:
         raise errors.Invalid(f"sort_key: {name[:40]!r} is not one of {', '.join(sorted(SORT_KEYS))}")
     expression = SORT_KEYS[name]
@@ -364,7 +366,7 @@ def _key(name: str, direction: str) -> _Key:
     return _Key(expression=expression, descending=direction == "desc", nullable=nullable)
 
 
-def _after(keys: Sequence[_Key], values: Sequence[Value]) -> sa.ColumnElement[bool]:
+def _is_after(keys: Sequence[_Key], values: Sequence[Value]) -> sa.ColumnElement[bool]:
     """Rows that sort after these values: after the first, or equal there and after the next, and so on."""
     clauses: list[sa.ColumnElement[bool]] = []
     equal: list[sa.ColumnElement[bool]] = []
@@ -397,8 +399,8 @@ def image_of_rebuild(row: Any) -> Image | None:
     """The image of the last rebuild; None: there was none. Of one by an older release only its ID and hash are known."""
     if row.image_id is None:
         return None
-    found = stored.load_or_none(row.rebuilt_from, Image)
-    return found if found is not None and found.id == row.image_id else Image(id=row.image_id, hash_value=row.image_hash or "")
+    image = stored.load_or_none(row.rebuilt_from, Image)
+    return image if image is not None and image.id == row.image_id else Image(id=row.image_id, hash_value=row.image_hash or "")
 
 
 def server_of(row: sa.Row[Any]) -> Server:

@@ -18,7 +18,7 @@ from db.api.servers.listing import server_of
 from db.sql import dialect
 from db.sql.connection import ApiTransaction
 from db.sql.keyed import by_index
-from db.sql.readable import read_one, readable, readable_page
+from db.sql.readable import convert_readable, read_one, readable_page
 from objects import stored
 from objects.base import Object
 from objects.instance import Server
@@ -90,17 +90,17 @@ def get_shown(tx: ApiTransaction, uuid: str, project_id: str | None = None) -> S
     return ShownServer(server=read_one(row, server_of, instance_mappings), spec=spec, operated=bool(row.given_out))
 
 
-_OF_BODIES = sa.select(instance_mappings).where(instance_mappings.c.instance_uuid.in_(dialect.uuids()))
+_OF_BODIES = sa.select(instance_mappings).where(instance_mappings.c.instance_uuid.in_(dialect.uuids_parameter()))
 
 
 def of_bodies(tx: ApiTransaction, uuids: Iterable[str]) -> list[Server]:
     """The servers as these bodies, shown or not, deleted or not. Unknown uuids are left out."""
-    wanted = sorted(set(uuids))
-    found: list[Server] = []
-    for start in range(0, len(wanted), dialect.IN_LIST_SIZE):
-        rows = tx.execute(_OF_BODIES, {"uuids": wanted[start : start + dialect.IN_LIST_SIZE]})
-        found += readable(rows, server_of, instance_mappings)
-    return found
+    ordered_uuids = sorted(set(uuids))
+    servers: list[Server] = []
+    for start in range(0, len(ordered_uuids), dialect.IN_LIST_SIZE):
+        rows = tx.execute(_OF_BODIES, {"uuids": ordered_uuids[start : start + dialect.IN_LIST_SIZE]})
+        servers += convert_readable(rows, server_of, instance_mappings)
+    return servers
 
 
 _FOUND = instance_mappings.alias("found")
@@ -119,30 +119,30 @@ def of_batch(tx: ApiTransaction, batch_id: str, project_id: str | None = None) -
     Each is shown as the body that its home row points to, which may be of a later batch.
     """
     rows = tx.execute(_OF_BATCH, {"batch": batch_id})
-    return readable([row for row in rows if project_id in (None, row.project_id)], server_of, instance_mappings)
+    return convert_readable([row for row in rows if project_id in (None, row.project_id)], server_of, instance_mappings)
 
 
-def specs(tx: ApiTransaction, batch_ids: Iterable[str]) -> dict[str, RequestSpec]:
+def specs_by_batch(tx: ApiTransaction, batch_ids: Iterable[str]) -> dict[str, RequestSpec]:
     """The request specs of these batches. One that cannot be decoded is logged and left out, so that lists still work."""
-    found: dict[str, RequestSpec] = {}
-    wanted = sorted(set(batch_ids))
-    for start in range(0, len(wanted), dialect.IN_LIST_SIZE):
-        query = sa.select(request_specs).where(request_specs.c.batch_id.in_(wanted[start : start + dialect.IN_LIST_SIZE]))
+    spec_by_batch: dict[str, RequestSpec] = {}
+    ordered_ids = sorted(set(batch_ids))
+    for start in range(0, len(ordered_ids), dialect.IN_LIST_SIZE):
+        query = sa.select(request_specs).where(request_specs.c.batch_id.in_(ordered_ids[start : start + dialect.IN_LIST_SIZE]))
         for row in tx.execute(query):
             if (spec := _spec_of(row.batch_id, row.spec)) is not None:
-                found[row.batch_id] = spec
-    return found
+                spec_by_batch[row.batch_id] = spec
+    return spec_by_batch
 
 
 def _spec_of(batch_id: str, text: str) -> RequestSpec | None:
     try:
-        return stored.load(text, RequestSpec)
+        return stored.load_text(text, RequestSpec)
     except stored.UNREADABLE as error:
         _COMPLAINTS("spec", logging.ERROR, "the request spec of batch %s cannot be decoded: %s", batch_id, error)
         return None
 
 
-def counts(tx: ApiTransaction) -> list[StateCount]:
+def count_by_state(tx: ApiTransaction) -> list[StateCount]:
     """Servers that are not deleted, by cell and state."""
     query = (
         sa.select(instance_mappings.c.cell_uuid, instance_mappings.c.state, sa.func.count())
@@ -152,31 +152,31 @@ def counts(tx: ApiTransaction) -> list[StateCount]:
     return [StateCount(cell_uuid=cell, state=state, count=number) for cell, state, number in tx.execute(query)]
 
 
-def queue(tx: ApiTransaction) -> Queue:
+def measure_queue(tx: ApiTransaction) -> Queue:
     depth, oldest = tx.execute(sa.select(sa.func.count(), sa.func.min(build_requests.c.created_at)).where(metering.WAITS)).one()
     return Queue(depth=depth, oldest=oldest)
 
 
-def states(tx: ApiTransaction, uuids: Iterable[str]) -> dict[str, MappingState]:
+def states_by_uuid(tx: ApiTransaction, uuids: Iterable[str]) -> dict[str, MappingState]:
     """The decision about each uuid. A missing uuid has no mapping."""
     query = (
         sa.select(instance_mappings, build_requests.c.instance_uuid.label("request"))
         .select_from(
             instance_mappings.outerjoin(build_requests, build_requests.c.instance_uuid == instance_mappings.c.instance_uuid)
         )
-        .where(instance_mappings.c.instance_uuid.in_(dialect.uuids()))
+        .where(instance_mappings.c.instance_uuid.in_(dialect.uuids_parameter()))
     )
-    found: dict[str, MappingState] = {}
-    wanted = sorted(uuids)
-    for start in range(0, len(wanted), dialect.IN_LIST_SIZE):
-        for r in tx.execute(query, {"uuids": wanted[start : start + dialect.IN_LIST_SIZE]}):
-            found[r.instance_uuid] = MappingState(
+    state_by_uuid: dict[str, MappingState] = {}
+    ordered_uuids = sorted(uuids)
+    for start in range(0, len(ordered_uuids), dialect.IN_LIST_SIZE):
+        for r in tx.execute(query, {"uuids": ordered_uuids[start : start + dialect.IN_LIST_SIZE]}):
+            state_by_uuid[r.instance_uuid] = MappingState(
                 cell_uuid=r.cell_uuid, deleted=r.deleted, fence=r.fence, requested=r.request is not None
             )
-    return found
+    return state_by_uuid
 
 
-def deleting(tx: ApiTransaction, limit: int, after: str = "") -> list[Server]:
+def list_deleting(tx: ApiTransaction, limit: int, after: str = "") -> list[Server]:
     """At most ``limit`` deleted servers whose cell has not confirmed the delete, by uuid, after ``after``."""
     query = (
         sa.select(instance_mappings)
@@ -199,24 +199,24 @@ def deleting(tx: ApiTransaction, limit: int, after: str = "") -> list[Server]:
 
 _ENDED = by_index(
     sa.update(instance_mappings)
-    .where(instance_mappings.c.instance_uuid.in_(dialect.uuids()), instance_mappings.c.deleted.is_(sa.true()))
+    .where(instance_mappings.c.instance_uuid.in_(dialect.uuids_parameter()), instance_mappings.c.deleted.is_(sa.true()))
     .values(state="deleted", terminated_at=sa.bindparam("now")),
     instance_mappings,
 )
 
 
-def ended(tx: ApiTransaction, uuids: Iterable[str], now: float) -> None:
+def confirm_deletes(tx: ApiTransaction, uuids: Iterable[str], now: float) -> None:
     """Confirm the deletes of servers of cell0, because cell0 has no feed."""
-    wanted = sorted(uuids)
-    for start in range(0, len(wanted), dialect.IN_LIST_SIZE):
-        tx.execute(_ENDED, {"uuids": wanted[start : start + dialect.IN_LIST_SIZE], "now": now})
-    addresses.free(tx, wanted, now)
+    ordered_uuids = sorted(uuids)
+    for start in range(0, len(ordered_uuids), dialect.IN_LIST_SIZE):
+        tx.execute(_ENDED, {"uuids": ordered_uuids[start : start + dialect.IN_LIST_SIZE], "now": now})
+    addresses.free_addresses(tx, ordered_uuids, now)
 
 
 _ENDED_WITH_CELL = by_index(
     sa.update(instance_mappings)
     .where(
-        instance_mappings.c.instance_uuid.in_(dialect.uuids()),
+        instance_mappings.c.instance_uuid.in_(dialect.uuids_parameter()),
         instance_mappings.c.deleted.is_(sa.true()),
         instance_mappings.c.cell_uuid.not_in(sa.select(cell_mappings.c.uuid)),
     )
@@ -227,8 +227,8 @@ _ENDED_WITH_CELL = by_index(
 
 def ended_with_cell(tx: ApiTransaction, uuids: Iterable[str], now: float) -> int:
     """Confirm the deletes of servers whose cell was removed, because no feed will; return how many there were."""
-    wanted, ended = sorted(uuids), 0
-    for start in range(0, len(wanted), dialect.IN_LIST_SIZE):
-        ended += tx.execute(_ENDED_WITH_CELL, {"uuids": wanted[start : start + dialect.IN_LIST_SIZE], "now": now}).rowcount
-    addresses.free(tx, wanted, now)
+    ordered_uuids, ended = sorted(uuids), 0
+    for start in range(0, len(ordered_uuids), dialect.IN_LIST_SIZE):
+        ended += tx.execute(_ENDED_WITH_CELL, {"uuids": ordered_uuids[start : start + dialect.IN_LIST_SIZE], "now": now}).rowcount
+    addresses.free_addresses(tx, ordered_uuids, now)
     return ended

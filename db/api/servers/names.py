@@ -29,7 +29,7 @@ SERVERS_PER_TRANSACTION = 200
 
 _M = instance_mappings.c
 _BODY = instance_mappings.alias("body")
-_TAKEN = sa.select(_M.name_key, _M.instance_uuid).where(_M.name_key.in_(dialect.uuids("keys")))
+_TAKEN = sa.select(_M.name_key, _M.instance_uuid).where(_M.name_key.in_(dialect.uuids_parameter("keys")))
 _SET = sa.update(instance_mappings).where(_M.instance_uuid == sa.bindparam("uuid")).values(name_key=sa.bindparam("key"))
 _CLEAR = (
     sa.update(instance_mappings)
@@ -39,45 +39,45 @@ _CLEAR = (
 
 
 @contextmanager
-def meeting() -> Iterator[None]:
+def retry_on_conflict() -> Iterator[None]:
     """Around a statement that writes keys: run the transaction again if another one has just written one of them."""
     try:
         yield
     except DuplicateEntry as error:
-        if _M.name_key.name in str(retry.cause(error)):  # every server names the index or its column
+        if _M.name_key.name in str(retry.cause_of(error)):  # every server names the index or its column
             raise RetryRequest(error) from error
         raise
 
 
 def refuse_taken(tx: ApiTransaction, names: Mapping[str, str]) -> None:
     """Raises errors.Conflict if a server has one of these names. ``names``: by their keys."""
-    if found := _held(tx, sorted(names)):
-        raise server_name.taken(min((names[key] for key in found), key=lambda name: (len(name), name)))
+    if holders := _holders_by_key(tx, sorted(names)):
+        raise server_name.name_conflict(min((names[key] for key in holders), key=lambda name: (len(name), name)))
 
 
-def rename(tx: ApiTransaction, uuid: str, held: str | None, key: str | None, name: str) -> None:
+def rename_server(tx: ApiTransaction, uuid: str, held: str | None, key: str | None, name: str) -> None:
     """Record the new name of a server, whose home row is locked. ``held``: its key before. Raises errors.Conflict."""
     if key == held:
         return
     if key is not None:
         refuse_taken(tx, {key: name})
-    with meeting():
+    with retry_on_conflict():
         tx.execute(_SET, {"uuid": uuid, "key": key})
 
 
-def free(tx: ApiTransaction, uuid: str) -> None:
+def free_name(tx: ApiTransaction, uuid: str) -> None:
     """Free the name of a server that is deleted and has had operations. Its home row is locked."""
     compare_locks(tx, "name", [uuid])  # without a key there is nothing to clear, and the mark is on another row
     tx.execute(_CLEAR, {"uuid": uuid})
 
 
-def _held(tx: ApiTransaction, keys: Sequence[str]) -> dict[str, str]:
+def _holders_by_key(tx: ApiTransaction, keys: Sequence[str]) -> dict[str, str]:
     """The servers that hold some of these keys, by key."""
-    found: dict[str, str] = {}
+    holder_by_key: dict[str, str] = {}
     for start in range(0, len(keys), dialect.IN_LIST_SIZE):
         for row in tx.execute(_TAKEN, {"keys": keys[start : start + dialect.IN_LIST_SIZE]}):
-            found[row.name_key] = row.instance_uuid
-    return found
+            holder_by_key[row.name_key] = row.instance_uuid
+    return holder_by_key
 
 
 # -- servers accepted before names had to be unique, or in another scope -----------------------------------------------------
@@ -108,7 +108,7 @@ _PAGE = (
     .limit(SERVERS_PER_TRANSACTION)
 )
 _LOCK = by_index(
-    sa.select(_M.instance_uuid).where(_M.instance_uuid.in_(dialect.uuids())).order_by(_M.instance_uuid).with_for_update(),
+    sa.select(_M.instance_uuid).where(_M.instance_uuid.in_(dialect.uuids_parameter())).order_by(_M.instance_uuid).with_for_update(),
     instance_mappings,
 )
 _NAMES = (
@@ -120,12 +120,12 @@ _NAMES = (
         sa.func.coalesce(_BODY.c.deleted, _M.deleted).label("deleted"),
     )
     .select_from(instance_mappings.outerjoin(_BODY, _BODY.c.instance_uuid == _M.body_uuid))
-    .where(_M.instance_uuid.in_(dialect.uuids()))
+    .where(_M.instance_uuid.in_(dialect.uuids_parameter()))
     .order_by(_M.created_at, _M.instance_uuid)
 )
 
 
-def record(tx: ApiTransaction, scope: NameScope, after: str) -> Recorded:
+def record_page(tx: ApiTransaction, scope: NameScope, after: str) -> Recorded:
     """Make the keys of the servers on the page after ``after`` those of their names; harmless to repeat, and while work goes on.
 
     A name that another server holds is not recorded. With ``NameScope.OFF`` all keys are cleared.
@@ -138,7 +138,7 @@ def record(tx: ApiTransaction, scope: NameScope, after: str) -> Recorded:
     # In its own statement after the locks were taken: edits and deletes that held them have committed by then.
     rows = tx.execute(_NAMES, {"uuids": uuids}).all()
     keys = {row.instance_uuid: None if row.deleted else server_name.name_key(scope, row.project_id, row.name) for row in rows}
-    holders = _held(tx, sorted({key for key in keys.values() if key is not None}))
+    holders = _holders_by_key(tx, sorted({key for key in keys.values() if key is not None}))
     changes: list[dict[str, Any]] = []
     shared: list[SharedName] = []
     for row in rows:
@@ -150,13 +150,13 @@ def record(tx: ApiTransaction, scope: NameScope, after: str) -> Recorded:
         if row.name_key != key:
             changes.append({"uuid": row.instance_uuid, "key": key})
     if changes:
-        with meeting():
+        with retry_on_conflict():
             tx.execute(_SET, changes)
     return Recorded(changed=len(changes), shared=tuple(shared), last=uuids[-1])
 
 
-def unrecorded(tx: ApiTransaction, scope: NameScope) -> int:
-    """How many servers have no key of this scope: ``record`` has not met them, or another server has their name."""
+def count_unrecorded(tx: ApiTransaction, scope: NameScope) -> int:
+    """How many servers have no key of this scope: ``record_page`` has not met them, or another server has their name."""
     query = (
         sa.select(sa.func.count())
         .select_from(instance_mappings.outerjoin(_BODY, _BODY.c.instance_uuid == _M.body_uuid))

@@ -16,7 +16,7 @@ from db.api.rows.tables import addresses, networks, subnets
 from db.sql import by_name
 from db.sql.connection import ApiTransaction
 from db.sql.engine import DuplicateEntry
-from db.sql.readable import readable
+from db.sql.readable import convert_readable
 from objects import errors, network, stored
 from objects.base import Object
 from objects.network import Network, Subnet
@@ -41,71 +41,73 @@ def create(tx: ApiTransaction, new: Network) -> None:
         "name": new.name,
         "physical_network": new.physical_network,
         "mtu": new.mtu,
-        "project_ids": stored.dump(new.project_ids),
+        "project_ids": stored.dump_value(new.project_ids),
     }
-    by_name.insert(tx, networks, values, f"Network '{new.name}'")
-    epochs.bump(tx, Epoch.NETWORKS)
+    by_name.insert_row(tx, networks, values, f"Network '{new.name}'")
+    epochs.bump_epoch(tx, Epoch.NETWORKS)
 
 
 def list_all(tx: ApiTransaction) -> list[Network]:
     """All networks by name, with their subnets, IPv4 first. One that cannot be read is left out, with its subnets."""
     rows = tx.execute(sa.select(subnets).order_by(subnets.c.version)).all()
-    read = {subnet.uuid: subnet for subnet in readable(rows, _subnet, subnets)}
+    read = {subnet.uuid: subnet for subnet in convert_readable(rows, _subnet_from_row, subnets)}
     damaged = {row.network_uuid for row in rows if row.uuid not in read}
-    own: dict[str, list[Subnet]] = defaultdict(list)
+    subnets_by_network: dict[str, list[Subnet]] = defaultdict(list)
     for subnet in read.values():
-        own[subnet.network_id].append(subnet)
-    found = tx.execute(sa.select(networks).order_by(networks.c.name))
-    whole = readable(found, lambda row: _network(row, own[row.uuid]), networks)
-    return [network for network in whole if network.uuid not in damaged]
+        subnets_by_network[subnet.network_id].append(subnet)
+    network_rows = tx.execute(sa.select(networks).order_by(networks.c.name))
+    networks_read = convert_readable(network_rows, lambda row: _network_from_row(row, subnets_by_network[row.uuid]), networks)
+    return [network for network in networks_read if network.uuid not in damaged]
 
 
-def _network(row: sa.Row[Any], own: Sequence[Subnet]) -> Network:
+def _network_from_row(row: sa.Row[Any], own_subnets: Sequence[Subnet]) -> Network:
     return Network(
         uuid=row.uuid,
         name=row.name,
         physical_network=row.physical_network,
         mtu=row.mtu,
-        project_ids=stored.load(row.project_ids, tuple[str, ...]),
-        subnets=tuple(own),
+        project_ids=stored.load_text(row.project_ids, tuple[str, ...]),
+        subnets=tuple(own_subnets),
     )
 
 
-def find(tx: ApiTransaction, reference: str) -> Network:
+def find_network(tx: ApiTransaction, reference: str) -> Network:
     """The network with this name or uuid. Raises NotFound."""
-    found = [each for each in list_all(tx) if reference in (each.name, each.uuid)]
-    if not found:
+    candidates = [candidate for candidate in list_all(tx) if reference in (candidate.name, candidate.uuid)]
+    if not candidates:
         raise errors.NotFound(f"Network '{reference}' not found")
-    return max(found, key=lambda each: each.uuid == reference)
+    return max(candidates, key=lambda candidate: candidate.uuid == reference)
 
 
 def add_subnet(tx: ApiTransaction, new: Subnet) -> Subnet:
     """Give a network a pool. Raises Invalid, Conflict if it has one of this version, and Conflict if no MACs are left."""
-    made = network.checked(new)
+    checked_subnet = network.checked_subnet(new)
     values = {
-        "uuid": made.uuid,
-        "network_uuid": made.network_id,
-        "version": made.version,
-        "cidr": made.cidr,
-        "ranges": stored.dump(made.ranges),
-        "gateway": made.gateway,
-        "dns": stored.dump(made.dns),
+        "uuid": checked_subnet.uuid,
+        "network_uuid": checked_subnet.network_id,
+        "version": checked_subnet.ip_version,
+        "cidr": checked_subnet.cidr,
+        "ranges": stored.dump_value(checked_subnet.ranges),
+        "gateway": checked_subnet.gateway,
+        "dns": stored.dump_value(checked_subnet.dns),
     }
     # Locked until the commit: a concurrent command waits here, and then sees which MACs are used.
-    epochs.bump(tx, Epoch.NETWORKS)
+    epochs.bump_epoch(tx, Epoch.NETWORKS)
     try:
         tx.execute(sa.insert(subnets), values)
     except DuplicateEntry:
-        raise errors.Conflict(f"The network has an IPv{made.version} subnet already; give that several ranges instead") from None
-    pool = network.addresses(made)
+        raise errors.Conflict(
+            f"The network has an IPv{checked_subnet.ip_version} subnet already; give that several ranges instead"
+        ) from None
+    pool = network.usable_addresses(checked_subnet)
     start = _mac_block(tx, len(pool))
     rows = [
-        {"mac": start + number, "subnet_uuid": made.uuid, "address": address, "free_since": 0.0}
+        {"mac": start + number, "subnet_uuid": checked_subnet.uuid, "address": address, "free_since": 0.0}
         for number, address in enumerate(pool)
     ]
     for first in range(0, len(rows), INSERT_PAGE_SIZE):
         tx.execute(sa.insert(addresses), rows[first : first + INSERT_PAGE_SIZE])
-    return made
+    return checked_subnet
 
 
 _BLOCKS = (
@@ -130,46 +132,46 @@ def _mac_block(tx: ApiTransaction, size: int) -> int:
 
 def delete_subnet(tx: ApiTransaction, uuid: str) -> None:
     """Delete a subnet with its addresses. Raises NotFound, and Conflict while servers or ports have some of them."""
-    row = by_name.found(tx.execute(sa.select(subnets).where(subnets.c.uuid == uuid)).first(), f"Subnet '{uuid}'")
+    row = by_name.require_row(tx.execute(sa.select(subnets).where(subnets.c.uuid == uuid)).first(), f"Subnet '{uuid}'")
     _drop_pool(tx, [row.uuid], f"Subnet {row.cidr}")
-    epochs.bump(tx, Epoch.NETWORKS)
+    epochs.bump_epoch(tx, Epoch.NETWORKS)
 
 
 def delete(tx: ApiTransaction, uuid: str) -> None:
     """Delete a network with its subnets. Raises NotFound, and Conflict while servers or ports have addresses of it."""
-    row = by_name.found(tx.execute(sa.select(networks).where(networks.c.uuid == uuid)).first(), f"Network '{uuid}'")
-    own = tx.execute(sa.select(subnets.c.uuid).where(subnets.c.network_uuid == uuid)).scalars().all()
-    _drop_pool(tx, own, f"Network '{row.name}'")
+    row = by_name.require_row(tx.execute(sa.select(networks).where(networks.c.uuid == uuid)).first(), f"Network '{uuid}'")
+    subnet_uuids = tx.execute(sa.select(subnets.c.uuid).where(subnets.c.network_uuid == uuid)).scalars().all()
+    _drop_pool(tx, subnet_uuids, f"Network '{row.name}'")
     tx.execute(sa.delete(networks).where(networks.c.uuid == uuid))
-    epochs.bump(tx, Epoch.NETWORKS)
+    epochs.bump_epoch(tx, Epoch.NETWORKS)
 
 
-def _drop_pool(tx: ApiTransaction, uuids: Sequence[str], what: str) -> None:
+def _drop_pool(tx: ApiTransaction, uuids: Sequence[str], pool: str) -> None:
     of_pool = addresses.c.subnet_uuid.in_(uuids)
     # The lock first, then the count: an address that is just being claimed is seen as used.
     tx.execute(sa.select(addresses.c.mac).where(of_pool).order_by(addresses.c.mac).with_for_update()).all()
     used = tx.execute(sa.select(sa.func.count()).where(of_pool, addresses.c.free_since.is_(None))).scalar_one()
     if used:
-        raise errors.Conflict(f"{what} is in use: servers and ports have {used} of its addresses; delete them first")
+        raise errors.Conflict(f"{pool} is in use: servers and ports have {used} of its addresses; delete them first")
     tx.execute(sa.delete(addresses).where(of_pool))
     tx.execute(sa.delete(subnets).where(subnets.c.uuid.in_(uuids)))
 
 
-def usage(tx: ApiTransaction) -> dict[str, PoolUsage]:
+def usage_by_subnet(tx: ApiTransaction) -> dict[str, PoolUsage]:
     """The addresses of each subnet, by its uuid."""
     used = sa.func.sum(sa.case((addresses.c.free_since.is_(None), 1), else_=0)).label("used")
     query = sa.select(addresses.c.subnet_uuid, sa.func.count().label("size"), used).group_by(addresses.c.subnet_uuid)
     return {row.subnet_uuid: PoolUsage(size=row.size, used=int(row.used)) for row in tx.execute(query)}
 
 
-def _subnet(row: sa.Row[Any]) -> Subnet:
+def _subnet_from_row(row: sa.Row[Any]) -> Subnet:
     """Raises ValueError for a prefix that is none."""
     ipaddress.ip_network(row.cidr)
     return Subnet(
         uuid=row.uuid,
         network_id=row.network_uuid,
         cidr=row.cidr,
-        ranges=stored.load(row.ranges, tuple[tuple[str, str], ...]),
+        ranges=stored.load_text(row.ranges, tuple[tuple[str, str], ...]),
         gateway=row.gateway,
-        dns=stored.load(row.dns, tuple[str, ...]),
+        dns=stored.load_text(row.dns, tuple[str, ...]),
     )

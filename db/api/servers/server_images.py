@@ -19,7 +19,7 @@ from db.api.rows.tables import server_images
 from db.api.servers import image_removals, images
 from db.sql.connection import ApiTransaction
 from db.sql.keyed import KeyedDelete
-from db.sql.readable import read_one, readable
+from db.sql.readable import convert_readable, read_one
 from objects import errors, stored
 from objects.base import Object
 from objects.operation import Operation
@@ -42,8 +42,8 @@ class UploadedImage(NewImage, frozen=True, kw_only=True):
 
 
 class ServerImage(Object, frozen=True, kw_only=True):
-    """``complete`` false: it is being made, or waits for its content. ``created_at``: when it was asked for, in seconds since the
-    epoch.
+    """``complete_images`` false: it is being made, or waits for its content. ``created_at``: when it was asked for, in seconds
+    since the epoch.
     """
 
     image_id: str
@@ -58,9 +58,9 @@ class ServerImage(Object, frozen=True, kw_only=True):
         return self.server_uuid == UPLOADED
 
     @property
-    def stored(self) -> StoredImage:
+    def as_stored(self) -> StoredImage:
         """It as lists show it before it is complete."""
-        return _stored(self.image_id, self.project_id, self.asked, QUEUED if self.is_uploaded else SAVING, self.created_at)
+        return _stored_image_of(self.image_id, self.project_id, self.asked, QUEUED if self.is_uploaded else SAVING, self.created_at)
 
 
 GIB = 1 << 30
@@ -98,21 +98,21 @@ def check_quota(tx: ApiTransaction, project_id: str, limits: ImageLimits) -> Non
         raise errors.OverQuota(text)
 
 
-def add(tx: ApiTransaction, accepted: Sequence[Operation]) -> None:
+def add_images(tx: ApiTransaction, accepted: Sequence[Operation]) -> None:
     """Note the images that these operations make."""
     rows = [
-        _row(each.uuid, each.project_id, each.server_uuid, each.args.image, each.created_at)
-        for each in accepted
-        if each.kind.makes_image and each.args.image is not None
+        _image_row(operation.uuid, operation.project_id, operation.server_uuid, operation.args.image, operation.created_at)
+        for operation in accepted
+        if operation.kind.makes_image and operation.args.image is not None
     ]
     if rows:
         tx.execute(_INSERT, rows)
 
 
-def add_upload(tx: ApiTransaction, image_id: str, asked: UploadedImage, limits: ImageLimits, now: float) -> None:
+def add_upload(tx: ApiTransaction, image_id: str, upload: UploadedImage, limits: ImageLimits, now: float) -> None:
     """Note an image whose content will be uploaded. Raises errors.OverQuota."""
-    check_quota(tx, asked.owner, limits)
-    tx.execute(_INSERT, [_row(image_id, asked.owner, UPLOADED, asked, now)])
+    check_quota(tx, upload.owner, limits)
+    tx.execute(_INSERT, [_image_row(image_id, upload.owner, UPLOADED, upload, now)])
 
 
 def complete_upload(tx: ApiTransaction, image: ServerImage, content: StoredContent, now: float, *, checksum: str = "") -> bool:
@@ -121,110 +121,110 @@ def complete_upload(tx: ApiTransaction, image: ServerImage, content: StoredConte
     ``checksum``: its MD5, which clients compare; empty: not known.
     """
     if tx.execute(_COMPLETE, {"image": image.image_id}).rowcount:
-        complete = _complete(image.stored, content, now)
+        complete = _completed_image(image.as_stored, content, now)
         details = msgspec.structs.replace(complete.details or ImageDetails(), checksum=checksum)
-        images.add(tx, [msgspec.structs.replace(complete, details=details)])
+        images.add_images(tx, [msgspec.structs.replace(complete, details=details)])
         return True
-    image_removals.add(tx, {image.image_id: None}, now)
+    image_removals.add_removals(tx, {image.image_id: None}, now)
     return False
 
 
-def complete(tx: ApiTransaction, done: Sequence[tuple[Operation, StoredContent | None]], now: float) -> None:
+def complete_images(tx: ApiTransaction, done: Sequence[tuple[Operation, StoredContent | None]], now: float) -> None:
     """The images of these operations are complete: users see them, and backups beyond the rotation are removed.
 
     An image that was deleted meanwhile is removed. With each operation: what its host has written; None: an agent of an older
     release did not tell.
     """
-    for each, content in done:
-        image = each.args.image
-        if not each.kind.makes_image or image is None:
+    for operation, content in done:
+        image = operation.args.image
+        if not operation.kind.makes_image or image is None:
             continue
-        if not tx.execute(_COMPLETE, {"image": each.uuid}).rowcount:
-            image_removals.add(tx, {each.uuid: None}, now)
+        if not tx.execute(_COMPLETE, {"image": operation.uuid}).rowcount:
+            image_removals.add_removals(tx, {operation.uuid: None}, now)
         else:
-            made = _stored(each.uuid, image.owner, image, SAVING, each.created_at)
-            images.add(tx, [_complete(made, content, now)])
+            stored_image = _stored_image_of(operation.uuid, image.owner, image, SAVING, operation.created_at)
+            images.add_images(tx, [_completed_image(stored_image, content, now)])
         if image.backup_type:
-            backups = tx.execute(_BACKUPS, {"server": each.server_uuid, "type": image.backup_type}).scalars().all()
-            remove(tx, backups[image.rotation :], now)
+            backups = tx.execute(_BACKUPS, {"server": operation.server_uuid, "type": image.backup_type}).scalars().all()
+            remove_images(tx, backups[image.rotation :], now)
 
 
-def remove(tx: ApiTransaction, image_ids: Collection[str], now: float) -> None:
+def remove_images(tx: ApiTransaction, image_ids: Collection[str], now: float) -> None:
     """Nobody sees these images any more, and they are removed from the store."""
     if image_ids:
-        forget(tx, image_ids)
-        image_removals.add(tx, dict.fromkeys(image_ids), now)
+        forget_images(tx, image_ids)
+        image_removals.add_removals(tx, dict.fromkeys(image_ids), now)
 
 
-def forget(tx: ApiTransaction, image_ids: Collection[str]) -> None:
+def forget_images(tx: ApiTransaction, image_ids: Collection[str]) -> None:
     """The images are none: their operations have not ended well, or they were deleted."""
     if image_ids:
         _FORGET(tx, sorted(image_ids))
-        images.forget(tx, image_ids)
+        images.forget_images(tx, image_ids)
 
 
 def list_incomplete(tx: ApiTransaction, project_id: str | None) -> list[ServerImage]:
     """The images of a project that are being made, or wait for their contents, the newest first; None: of every project."""
     query = _INCOMPLETE if project_id is None else _INCOMPLETE.where(_I.project_id == project_id)
-    return readable(tx.execute(query), _image, server_images)
+    return convert_readable(tx.execute(query), _image_from_row, server_images)
 
 
 def get(tx: ApiTransaction, image_id: str, project_id: str | None) -> ServerImage | None:
     """An image of a project; ``project_id`` None: of any."""
     query = sa.select(server_images).where(_I.image_id == image_id)
     row = tx.execute(query if project_id is None else query.where(_I.project_id == project_id)).one_or_none()
-    return None if row is None else read_one(row, _image, server_images)
+    return None if row is None else read_one(row, _image_from_row, server_images)
 
 
 def delete(tx: ApiTransaction, image_id: str, project_id: str | None, now: float) -> bool:
     """A user deletes an image; whether there was one. One that is made of a server is removed when its host has told its end."""
-    found = get(tx, image_id, project_id)
-    if found is None:
+    existing = get(tx, image_id, project_id)
+    if existing is None:
         return False
-    forget(tx, [image_id])
-    if found.complete or found.is_uploaded:
-        image_removals.add(tx, {image_id: None}, now)
+    forget_images(tx, [image_id])
+    if existing.complete or existing.is_uploaded:
+        image_removals.add_removals(tx, {image_id: None}, now)
     return True
 
 
-def _row(image_id: str, project_id: str, server_uuid: str, asked: NewImage, created_at: float) -> dict[str, Any]:
+def _image_row(image_id: str, project_id: str, server_uuid: str, new_image: NewImage, created_at: float) -> dict[str, Any]:
     return {
         "image_id": image_id,
         "project_id": project_id,
         "server_uuid": server_uuid,
         "complete": False,
-        "backup_type": asked.backup_type,
-        "asked": stored.dump(asked),
+        "backup_type": new_image.backup_type,
+        "asked": stored.dump_value(new_image),
         "created_at": created_at,
     }
 
 
-def _image(row: sa.Row[Any]) -> ServerImage:
-    asked = stored.load_or_none(row.asked, UploadedImage) or UploadedImage(name=row.image_id, owner=row.project_id)
+def _image_from_row(row: sa.Row[Any]) -> ServerImage:
+    new_image = stored.load_or_none(row.asked, UploadedImage) or UploadedImage(name=row.image_id, owner=row.project_id)
     return ServerImage(
         image_id=row.image_id,
         project_id=row.project_id,
         server_uuid=row.server_uuid,
         complete=bool(row.complete),
-        asked=asked,
+        asked=new_image,
         created_at=row.created_at,
     )
 
 
-def _stored(image_id: str, project_id: str, asked: NewImage, status: ImageStatus, created_at: float) -> StoredImage:
-    disk_format, tags = (asked.disk_format or "", asked.tags) if isinstance(asked, UploadedImage) else ("", ())
+def _stored_image_of(image_id: str, project_id: str, new_image: NewImage, status: ImageStatus, created_at: float) -> StoredImage:
+    disk_format, tags = (new_image.disk_format or "", new_image.tags) if isinstance(new_image, UploadedImage) else ("", ())
     return StoredImage(
         image_id=image_id,
         project_id=project_id,
-        name=asked.name,
+        name=new_image.name,
         status=status,
         disk_format=disk_format,
         created_at=created_at,
-        details=ImageDetails(min_disk=asked.min_disk, min_ram=asked.min_ram, properties=asked.properties, tags=tags),
+        details=ImageDetails(min_disk=new_image.min_disk, min_ram=new_image.min_ram, properties=new_image.properties, tags=tags),
     )
 
 
-def _complete(image: StoredImage, content: StoredContent | None, now: float) -> StoredImage:
+def _completed_image(image: StoredImage, content: StoredContent | None, now: float) -> StoredImage:
     """It with its content. None: an agent of an older release did not tell what that is."""
     complete = msgspec.structs.replace(image, status=ACTIVE, updated_at=now)
     if content is None:

@@ -51,22 +51,22 @@ def list_all(tx: ApiTransaction, project_id: str | None) -> list[ShelvedSnapshot
     rows: list[sa.Row[Any]] = []
     for query in (_ON_HOST, _OFFLOADED):
         rows += tx.execute(query if project_id is None else query.where(_M.project_id == project_id))
-    specs = mappings.specs(tx, {row.batch_id for row in rows}) if rows else {}
-    found = [(row, specs[row.batch_id]) for row in rows if row.batch_id in specs]
+    specs = mappings.specs_by_batch(tx, {row.batch_id for row in rows}) if rows else {}
+    shelved = [(row, specs[row.batch_id]) for row in rows if row.batch_id in specs]
     # by snapshot: an offload between the two statements would show its server twice
-    return list({i: _snapshot(row, spec, i) for row, spec in found if (i := _image_of(row, spec)) is not None}.values())
+    return list({i: _snapshot_from_row(row, spec, i) for row, spec in shelved if (i := _image_of(row, spec)) is not None}.values())
 
 
 def get(tx: ApiTransaction, image_id: str, project_id: str | None) -> ShelvedSnapshot | None:
     """One of those of ``list_all``."""
-    return next((each for each in list_all(tx, project_id) if each.image_id == image_id), None)
+    return next((snapshot for snapshot in list_all(tx, project_id) if snapshot.image_id == image_id), None)
 
 
 def _image_of(row: sa.Row[Any], spec: RequestSpec) -> str | None:
     return row.snapshot or (spec.move.image_id if spec.move is not None else None)
 
 
-def _snapshot(row: sa.Row[Any], spec: RequestSpec, image_id: str) -> ShelvedSnapshot:
+def _snapshot_from_row(row: sa.Row[Any], spec: RequestSpec, image_id: str) -> ShelvedSnapshot:
     return ShelvedSnapshot(
         image_id=image_id,
         project_id=row.project_id,

@@ -9,7 +9,7 @@ import sqlalchemy as sa
 from db.api.rows.tables import instance_mappings
 from db.api.servers.listing import server_of
 from db.sql.connection import ApiTransaction
-from db.sql.readable import readable
+from db.sql.readable import convert_readable
 from objects import errors
 from objects.base import Object
 from objects.instance import Server
@@ -54,17 +54,17 @@ _RUNS = (
 _KNOWN = sa.select(_HOME.c.project_id).where(_HOME.c.instance_uuid == sa.bindparam("uuid"), _HOME.c.server_uuid.is_(None))
 
 
-def runs(tx: ApiTransaction, query: UsageQuery) -> list[Run]:
+def list_runs(tx: ApiTransaction, query: UsageQuery) -> list[Run]:
     """A page of servers, deleted ones too until they are purged. Raises errors.NotFound for an unknown marker."""
     statement, values = _RUNS.limit(query.limit), {"start": query.start, "stop": query.stop}
     if query.project_id is not None:
         statement = statement.where(_HOME.c.project_id == query.project_id)
     if query.marker is not None:
-        found = tx.execute(_KNOWN, {"uuid": query.marker}).scalar()
-        if found is None or query.project_id not in (None, found):
+        is_known = tx.execute(_KNOWN, {"uuid": query.marker}).scalar()
+        if is_known is None or query.project_id not in (None, is_known):
             raise errors.NotFound(f"marker [{query.marker[:80]}] not found")
         statement = statement.where(_HOME.c.instance_uuid > query.marker)
-    return readable(tx.execute(statement, values), _run, instance_mappings)
+    return convert_readable(tx.execute(statement, values), _run, instance_mappings)
 
 
 def _run(row: sa.Row[Any]) -> Run:

@@ -19,7 +19,7 @@ COLLATION = "utf8mb4_nopad_bin"
 """Of every table on MariaDB: text goes by its bytes, and trailing blanks count."""
 
 
-def column(name: str, kind: Any, *, null: bool = False, default: Any = None) -> sa.Column[Any]:
+def make_column(name: str, kind: Any, *, null: bool = False, default: Any = None) -> sa.Column[Any]:
     """A column; the kind may be a type of SQLAlchemy's or its class, for which it has no common name.
 
     ``default``: what the server writes where a statement does not. A column to add to a table that has rows needs one, or NULL.
@@ -48,7 +48,7 @@ def create_index(table: str, *columns: str, name: str = "", unique: bool = False
 
 def add_column(table: str, added: sa.Column[Any]) -> None:
     """A column of a table that has rows: NULL, or with a default of the server. Skipped where an interrupted run had made it."""
-    if added.name not in _columns(table):
+    if added.name not in _columns_of(table):
         op.add_column(table, added)
 
 
@@ -59,5 +59,5 @@ def insert_first_row(table: str, *numbers: str) -> None:
         op.bulk_insert(row, [{"id": 1} | dict.fromkeys(numbers, 0)])
 
 
-def _columns(table: str) -> set[str]:
+def _columns_of(table: str) -> set[str]:
     return {column["name"] for column in sa.inspect(op.get_bind()).get_columns(table)}

@@ -78,13 +78,13 @@ class ImageDoor:
 
     def _pass(self, image: Json) -> Image:
         if image["id"] not in self._known:
-            self._store.add([bytes(512)], name="image", image_id=image["id"], disk_format="raw")
+            self._store.add_image([bytes(512)], name="image", image_id=image["id"], disk_format="raw")
             self._known.add(image["id"])
-        self._store.change(image["id"], "image", ImageDetails(properties=image["properties"]))
+        self._store.change_record(image["id"], "image", ImageDetails(properties=image["properties"]))
         device = {"source_type": "image", "destination_type": "local", "uuid": image["id"], "boot_index": 0}
         named = {"imageRef": image["id"]} if len(self._images) % 2 else {"block_device_mapping_v2": [device]}
         boot = boot_request.parse({"server": {"name": "web", "flavorRef": "f"} | named}, 1)
-        return self._needs.known(boot.image_id, "p", "server.imageRef")
+        return self._needs.describe_image(boot.image_id, "p", "server.imageRef")
 
 
 IMAGES = ImageDoor()
@@ -110,7 +110,7 @@ class OurFleet:
         self._now = time.monotonic()
         self._alive_since = self._now - settings.service_down_time
         self._table = self._fill()
-        self._rows = np.array([self._table.find(host["host"], host["node"]) for host in world["hosts"]], np.int64)
+        self._rows = np.array([self._table.find_row(host["host"], host["node"]) for host in world["hosts"]], np.int64)
 
     def _fill(self) -> HostTable:
         made, hosts = HostTable(DEFAULT_ZONE), self._world["hosts"]
@@ -162,7 +162,7 @@ class OurFleet:
         hosts = Hosts(self._table, request, self._rows)
         mask = self._filters[name].passes(hosts, request)
         found = np.ones(len(hosts), np.bool_) if mask is None else mask
-        return (found & hosts.eligible if name == "ComputeFilter" else found).tolist()
+        return (found & hosts.is_eligible if name == "ComputeFilter" else found).tolist()
 
     def requested(self, given: Json) -> list[bool]:
         """Which hosts the request itself leaves: forced, ignored and requested ones."""
@@ -179,7 +179,7 @@ class OurFleet:
         weigher, request = self._weighers[name], self.request(given)
         hosts = Hosts(self._table, request, self._rows[given["left"]])
         raw = weigher.weigh(hosts, request)
-        multiplier = np.broadcast_to(weigher.multipliers(hosts), (len(hosts),))
+        multiplier = np.broadcast_to(weigher.host_multipliers(hosts), (len(hosts),))
         told = np.zeros(len(hosts)) if raw is None else np.asarray(raw) * UNITS.get(name, 1.0)
         return Weighed(told.tolist(), multiplier.tolist(), self._scores((weigher,), given))
 
@@ -191,7 +191,7 @@ class OurFleet:
         criteria = Criteria((), weighers, subset=1, shuffle=False)
         rows = self._rows[given["left"]]
         found = survey(self._table, criteria, self.request(given | plain), within=rows)
-        scores = dict(zip(found.rows.tolist(), found.scores.tolist(), strict=True))
+        scores = dict(zip(found.passing_rows.tolist(), found.passing_scores.tolist(), strict=True))
         return [scores[row] for row in rows.tolist()]
 
 

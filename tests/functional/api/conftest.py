@@ -24,5 +24,5 @@ def client(front: Front) -> Iterator[OpenStack]:
     """On a real HTTP server."""
     service = ApiService(front.settings.__replace__(port=0), front.registry, front.database, front.bus)
     service.start()
-    yield OpenStack(f"http://127.0.0.1:{service.port}/v2.1")
+    yield OpenStack(f"http://127.0.0.1:{service.listen_port}/v2.1")
     service.stop()

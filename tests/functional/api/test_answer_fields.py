@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from api.http.microversions import MAXIMUM, MINIMUM, Since, Version, text
+from api.http.microversions import MAXIMUM, MINIMUM, Microversion, Version, format_version
 from tests.support.api import TENANT, Front
 from tests.support.keys import ED25519
 
-VERSIONS = sorted({MINIMUM, MAXIMUM, *(change.value for change in Since if change.value <= MAXIMUM)})
+VERSIONS = sorted({MINIMUM, MAXIMUM, *(change.value for change in Microversion if change.value <= MAXIMUM)})
 Changes = dict[Version, str]
 """The fields of 2.1, and with each version that changes them those that come (+) and go (-)."""
 
@@ -65,7 +65,7 @@ def front(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Front]:
 
 
 def fields_of(front: Front, path: str, version: Version) -> set[str]:
-    headers = {**TENANT, "OpenStack-API-Version": f"compute {text(version)}"}
+    headers = {**TENANT, "OpenStack-API-Version": f"compute {format_version(version)}"}
     answer = front.get(path.format(server=front.uuids()[0]), headers)
     assert answer.status_code == 200, answer.text
     inner: dict[str, Any] = next(iter(answer.json.values()))
@@ -84,4 +84,4 @@ def expected(changes: Changes, version: Version) -> set[str]:
 @pytest.mark.parametrize("path", FIELDS)
 def test_an_answer_has_the_fields_of_its_version(front: Front, path: str) -> None:
     for version in VERSIONS:
-        assert fields_of(front, path, version) == expected(FIELDS[path], version), (path, text(version))
+        assert fields_of(front, path, version) == expected(FIELDS[path], version), (path, format_version(version))

@@ -130,7 +130,9 @@ def test_a_delete_with_its_request_and_after_it_is_over(front: Front) -> None:
     assert front.get(path).status_code == 404, "of deleted servers since 2.21 only"
     assert [(each["action"], each["request_id"]) for each in listed(front, server, NEW)][:1] == [("delete", request_id)]
     assert [each["action"] for each in listed(front, server, NEW)] == ["delete", "create"]
-    front.cell.write(instances.transition, [server], lambda row: lifecycle.gone(row, "h1", 1, time.time()), time.time())
+    front.cell.write(
+        instances.transition_rows, [server], lambda row: lifecycle.confirm_gone(row, "h1", 1, time.time()), time.time()
+    )
     assert results(one(front, server, NEW)) == [("h1", "Success")]
     [over] = one(front, server, NEW, "delete")["events"]
     assert (over["event"], over["result"], over["host"]) == ("compute_terminate_instance", "Success", "h1")

@@ -30,9 +30,9 @@ def front(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Front]:
     with databases_of(request.param, tmp_path) as ground:
         made = Front(ground)
         for host in ("h1", "h2"):
-            made.database.write(host_mappings.add, [HostMapping(host=host, cell_uuid=CELL1_UUID)], 0.0)
-            made.cell.write(services.heartbeat, host, AGENT_BINARY, 1)
-        made.registry.refresh()
+            made.database.write(host_mappings.add_mappings, [HostMapping(host=host, cell_uuid=CELL1_UUID)], 0.0)
+            made.cell.write(services.record_heartbeat, host, AGENT_BINARY, 1)
+        made.registry.refresh_cells()
         yield made
         made.close()
 

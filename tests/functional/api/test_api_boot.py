@@ -41,14 +41,14 @@ def front(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Front]:
 
 def add_host(front: Front) -> None:
     """Host h1 with node n1, in cell1."""
-    front.database.write(host_mappings.add, [HostMapping(host="h1", cell_uuid=CELL1_UUID)], 1.0)
+    front.database.write(host_mappings.add_mappings, [HostMapping(host="h1", cell_uuid=CELL1_UUID)], 1.0)
     front.ledger.write(claims.set_inventory, [node("h1", node="n1")], CELL1_UUID)
 
 
 def spec_of(front: Front, server: str) -> RequestSpec:
     found = front.database.read(mappings.get, server)
     assert found is not None
-    return front.database.read(mappings.specs, [found.batch_id])[found.batch_id]
+    return front.database.read(mappings.specs_by_batch, [found.batch_id])[found.batch_id]
 
 
 def test_one_boot_is_answered_as_the_compute_api_does_and_rings_the_conductor(front: Front) -> None:
@@ -161,7 +161,7 @@ def test_a_key_whose_servers_are_purged_is_refused(front: Front, asked: dict[str
     body = {"server": GOOD | asked}
     assert front.post(body, TENANT | key).status_code == 202
     front.delete(front.uuids()[0], TENANT)
-    front.database.write(purge.servers, time.time() + 60, [])
+    front.database.write(purge.purge_servers, time.time() + 60, [])
     answer = front.post(body, TENANT | key)
     assert answer.status_code == 409
     assert "use a new key" in answer.json["conflictingRequest"]["message"]

@@ -110,7 +110,7 @@ def test_a_host_that_does_not_answer_is_named_to_administrators(front: Front, se
     for _ in range(4):
         assert "Host 'h1' of cell 'cell1' cannot answer: compute did not" in refusal(ask(front, server, {}, ADMIN), 409)
     assert front.cell.bus_silent_since is None
-    assert front.cell.ask(lambda: "asked", 1.0) == "asked"
+    assert front.cell.ask_agent(lambda: "asked", 1.0) == "asked"
     told = refusal(ask(front, server, {}), 409)
     assert "its host does not answer" in told
     assert "h1" not in told
@@ -162,7 +162,7 @@ class NoConsoles(GuestReader):
 
 
 def test_a_cell_that_does_not_answer_is_named_to_administrators(front: Front, server: str, tmp_path: Path) -> None:
-    front.cell.database.dispose()
+    front.cell.database.dispose_connections()
     (tmp_path / "cell1.db").rename(tmp_path / "away.db")
     assert "cell 'cell1'" in refusal(ask(front, server, {}, ADMIN), 409)
     assert "cell1" not in refusal(ask(front, server, {}), 409)

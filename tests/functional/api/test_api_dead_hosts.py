@@ -43,7 +43,7 @@ def server(front: Front) -> str:
     front.database.write(flavors.create, LARGE)
     front.heartbeat("h1")
     front.heartbeat("h2")
-    front.database.write(host_mappings.add, [HostMapping(host=host, cell_uuid=CELL1_UUID) for host in ("h1", "h2")], 1.0)
+    front.database.write(host_mappings.add_mappings, [HostMapping(host=host, cell_uuid=CELL1_UUID) for host in ("h1", "h2")], 1.0)
     return booted(front)
 
 
@@ -135,7 +135,7 @@ def step(front: Front, opened: Operation) -> None:
         front.database.write(steps.given_up, [opened.uuid], time.time())
     if opened.state is OperationState.STARTING:
         write(front, source, power=opened.power_before, task_number=opened.number + 3, task_state=TaskState.DONE)
-        front.database.write(steps.finish, [opened.uuid], time.time())
+        front.database.write(steps.finish_tasks, [opened.uuid], time.time())
     if opened.state is OperationState.REVERTING:
         write(front, twin, power=Power.HELD, task_number=opened.number + 2, task_state=TaskState.ORDERED)
 
@@ -189,7 +189,7 @@ def verifying(front: Front, server: str) -> Operation:
     write(front, twin, state="active", host="h2", cell_uuid=home.cell_uuid)
     front.cell.database.write(_copy_row, server, twin)
     write(front, server, power=Power.HELD, task_number=opened.number, task_state=TaskState.DONE)
-    Ledger(front.database, "test").write(steps.switch, [opened.uuid], time.time())
+    Ledger(front.database, "test").write(steps.switch_servers, [opened.uuid], time.time())
     assert the_operation(front, server).state is OperationState.VERIFY
     return opened
 

@@ -27,8 +27,8 @@ def test_what_is_still_queued_is_gone_at_once(front: Front) -> None:
     assert front.delete(uuid).status_code == 204
     assert front.get(f"/v2.1/servers/{uuid}").status_code == 404
     assert front.get("/v2.1/servers").json == {"servers": []}
-    assert front.database.read(mappings.queue).depth == 0
-    assert front.database.read(claims.orphans) == []
+    assert front.database.read(mappings.measure_queue).depth == 0
+    assert front.database.read(claims.list_orphans) == []
     other = front.boot()
     assert front.doorbells.next() == ("build", front.batch_of(other))
 
@@ -43,7 +43,7 @@ def test_what_a_cell_has_is_marked_and_the_conductor_told(front: Front) -> None:
     assert (answer.status_code, answer.content) == (204, b"")
     assert front.doorbells.next() == ("delete", (uuid,))
     assert front.get(f"/v2.1/servers/{uuid}").status_code == 404
-    assert [server.uuid for server in front.database.read(mappings.deleting, 10)] == [uuid]
+    assert [server.uuid for server in front.database.read(mappings.list_deleting, 10)] == [uuid]
 
 
 def test_a_second_delete_finds_nothing(front: Front) -> None:

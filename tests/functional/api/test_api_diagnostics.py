@@ -175,7 +175,7 @@ def test_an_agent_that_could_not_answer_is_not_asked(
 
 
 def test_a_cell_that_does_not_answer_is_named(front: Front, server: str, tmp_path: Path) -> None:
-    front.cell.database.dispose()
+    front.cell.database.dispose_connections()
     (tmp_path / "cell1.db").rename(tmp_path / "away.db")
     assert "cell 'cell1'" in refusal(ask(front, server), 409)
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import falcon.testing
 import pytest
 
-from api.http.microversions import MAXIMUM, text
+from api.http.microversions import MAXIMUM, format_version
 from api.http.not_served import ROUTES, SERVER_ACTIONS
 from api.legacy.extensions import EXTENSIONS
 from api.main import build_app
@@ -24,7 +24,7 @@ def test_clients_find_the_versions(front: Front) -> None:
     """At the root, at each version with or without a slash, and an identity document for those who ask for one."""
     legacy, version = front.get("/").json["versions"]
     assert (legacy["id"], legacy["status"], legacy["min_version"], legacy["version"]) == ("v2.0", "SUPPORTED", "", "")
-    newest = text(MAXIMUM)
+    newest = format_version(MAXIMUM)
     assert (version["id"], version["status"], version["min_version"], version["version"]) == ("v2.1", "CURRENT", "2.1", newest)
     assert version["links"] == [{"rel": "self", "href": "http://falconframework.org/v2.1/"}]
     for path in ("/v2.1", "/v2.1/", "/v2.1/versions/v2.1"):
@@ -102,7 +102,7 @@ def test_what_extensions_need_is_in_the_table() -> None:
         ({}, "2.1"),
         ({"OpenStack-API-Version": "compute 2.30"}, "2.30"),
         ({"X-OpenStack-Nova-API-Version": "2.53"}, "2.53"),
-        ({"OpenStack-API-Version": "compute latest"}, text(MAXIMUM)),
+        ({"OpenStack-API-Version": "compute latest"}, format_version(MAXIMUM)),
         ({"OpenStack-API-Version": "compute 2.30", "X-OpenStack-Nova-API-Version": "2.53"}, "2.30"),
     ],
 )
@@ -119,7 +119,7 @@ def test_a_version_that_is_not_served_is_406_and_a_malformed_one_400(front: Fron
     """Telling which ones are served."""
     newer = front.get("/v2.1/servers", {"OpenStack-API-Version": "compute 2.999"})
     assert newer.status_code == 406
-    assert f"maximum is {text(MAXIMUM)}" in newer.json["computeFault"]["message"]
+    assert f"maximum is {format_version(MAXIMUM)}" in newer.json["computeFault"]["message"]
     malformed = front.get("/v2.1/servers", {"X-OpenStack-Nova-API-Version": "two"})
     assert malformed.status_code == 400
     assert malformed.json["badRequest"]["message"].startswith("OpenStack-API-Version: ")

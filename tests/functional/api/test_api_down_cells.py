@@ -13,7 +13,7 @@ import falcon.testing
 import msgspec
 import pytest
 
-from api.http.microversions import Since
+from api.http.microversions import Microversion
 from api.lookup import server_view
 from api.lookup.hosts import HostWatch
 from api.lookup.silence import Silences
@@ -49,11 +49,11 @@ class Conductor:
     def follow(self) -> None:
         """Read the feed to its end, or find that it cannot be read; then look."""
         try:
-            while self.applier.apply():
+            while self.applier.apply_page():
                 pass
         except errors.CellUnavailable:
             pass
-        self.watch.sweep()
+        self.watch.sweep_deletes()
 
     @property
     def noted(self) -> dict[str, float]:
@@ -76,7 +76,7 @@ class Cut:
 
     def off(self, *registries: CellRegistry) -> None:
         for registry in (self._front.registry, *registries):
-            registry.get(CELL1_UUID).database.dispose()  # the last connection folds the log into the file
+            registry.get(CELL1_UUID).database.dispose_connections()  # the last connection folds the log into the file
         os.rename(self._path / "cell1.db", self._path / "away.db")
 
     def on(self) -> None:
@@ -112,7 +112,7 @@ def test_what_conductors_find_out_is_told_in_lists_until_the_cell_is_followed_ag
     assert {s["id"]: s["status"] for s in listed.json["servers"]} == {uuid: "ACTIVE", waiting: "BUILD"}
     assert listed.json["servers"][1]["OS-EXT-AZ:availability_zone"] == "north"
     assert before - 2 < conductor.noted[CELL1_UUID] <= time.time()
-    assert listed.headers[UNKNOWN_CELLS_HEADER] == f"*;since={server_view.iso(conductor.noted[CELL1_UUID])}"
+    assert listed.headers[UNKNOWN_CELLS_HEADER] == f"*;since={server_view.format_iso(conductor.noted[CELL1_UUID])}"
     assert front.get("/v2.1/servers", all_tenants="1").headers[UNKNOWN_CELLS_HEADER].startswith("cell1;since=20")
     assert UNKNOWN_CELLS_HEADER not in front.get("/v2.1/servers", OTHER_TENANT).headers, "they have none there"
     since = conductor.noted
@@ -120,7 +120,7 @@ def test_what_conductors_find_out_is_told_in_lists_until_the_cell_is_followed_ag
     assert conductor.noted == since, "it began when it did"
     cut.on()
     front.activate(waiting)
-    conductor.watch.sweep()
+    conductor.watch.sweep_deletes()
     assert conductor.noted == since, "it answers again, and has not been followed yet"
     conductor.follow()
     assert conductor.noted == {}
@@ -132,9 +132,9 @@ def test_a_conductor_that_starts_keeps_what_was_noted_while_the_cell_is_silent(
     front: Front, conductor: Conductor, cut: Cut
 ) -> None:
     """It has not asked the cell yet, so it asks before it takes anything back."""
-    front.database.write(silences.begin, [Silence(cell_uuid=CELL1_UUID, since=SINCE, reason="r")])
+    front.database.write(silences.begin_silences, [Silence(cell_uuid=CELL1_UUID, since=SINCE, reason="r")])
     cut.off(conductor.registry)
-    conductor.watch.sweep()
+    conductor.watch.sweep_deletes()
     conductor.follow()
     assert conductor.noted == {CELL1_UUID: SINCE}
 
@@ -144,8 +144,8 @@ def test_one_that_finds_the_cell_answering_waits_for_its_feed(front: Front, cond
     uuid = front.boot()
     front.hand_over()
     front.activate(uuid)
-    front.database.write(silences.begin, [Silence(cell_uuid=CELL1_UUID, since=SINCE, reason="r")])
-    conductor.watch.sweep()
+    front.database.write(silences.begin_silences, [Silence(cell_uuid=CELL1_UUID, since=SINCE, reason="r")])
+    conductor.watch.sweep_deletes()
     assert conductor.noted == {CELL1_UUID: SINCE}
     conductor.follow()
     assert conductor.noted == {}
@@ -155,12 +155,12 @@ def test_cells_that_are_gone_or_cannot_be_used_are_noted_so(front: Front, conduc
     """A URL may be malformed since before it was checked."""
     mapping = CellMapping(uuid=FAR_UUID, name="far", database_url="nonsense", transport_url="none:///")
     front.database.write(cell_mappings.create, mapping)
-    conductor.registry.refresh()
-    conductor.watch.sweep()
+    conductor.registry.refresh_cells()
+    conductor.watch.sweep_deletes()
     assert conductor.noted.keys() == {FAR_UUID}
     front.database.write(cell_mappings.delete, FAR_UUID)
-    conductor.registry.refresh()
-    conductor.watch.sweep()
+    conductor.registry.refresh_cells()
+    conductor.watch.sweep_deletes()
     assert conductor.noted == {}
 
 
@@ -168,8 +168,8 @@ def test_looking_costs_one_statement_while_all_is_well(front: Front, conductor: 
     """And writes nothing."""
     conductor.follow()
     with StatementCounter() as counter:
-        conductor.watch.sweep()
-    asked = [database for database, text in counter.statements() if "epochs" not in text]  # these go by the clock
+        conductor.watch.sweep_deletes()
+    asked = [database for database, text in counter.count_by_statement() if "epochs" not in text]  # these go by the clock
     assert asked == ["api"]
 
 
@@ -181,7 +181,7 @@ def test_a_show_tells_since_when_its_cell_is_silent(front: Front, conductor: Con
     assert (own.status_code, own.json["server"]["status"]) == (200, "ACTIVE")
     assert own.headers[UNKNOWN_CELLS_HEADER].startswith("cell1;since=")
     assert UNKNOWN_CELLS_HEADER in front.get("/v2.1/servers").headers, "what it met there it tells in lists too"
-    front.database.write(silences.begin, [Silence(cell_uuid=CELL1_UUID, since=SINCE, reason="r")])
+    front.database.write(silences.begin_silences, [Silence(cell_uuid=CELL1_UUID, since=SINCE, reason="r")])
     assert front.get(f"/v2.1/servers/{uuid}").headers[UNKNOWN_CELLS_HEADER] == "cell1;since=2023-11-14T22:13:20Z"
     front.boot("elsewhere")
     assert UNKNOWN_CELLS_HEADER not in front.get(f"/v2.1/servers/{front.uuids()[-1]}").headers
@@ -192,7 +192,7 @@ def test_lists_may_be_told_to_fail_instead(tmp_path: Path) -> None:
     front = Front(tmp_path, ApiSettings(list_records_by_skipping_down_cells=False))
     running(front, headers=TENANT)
     assert front.get("/v2.1/servers", TENANT).status_code == 200
-    front.database.write(silences.begin, [Silence(cell_uuid=CELL1_UUID, since=SINCE, reason="r")])
+    front.database.write(silences.begin_silences, [Silence(cell_uuid=CELL1_UUID, since=SINCE, reason="r")])
     tenant, admin = front.get("/v2.1/servers", TENANT), front.get("/v2.1/servers/detail", all_tenants="1")
     words = "is not responding but configuration indicates that we should fail."
     assert (tenant.status_code, tenant.json["computeFault"]["message"]) == (500, f"A cell {words}")
@@ -205,7 +205,7 @@ def test_from_2_69_on_servers_of_a_silent_cell_are_unknown(front: Front) -> None
     """With the keys that the Compute API has for them, and no others; the order and the pages are those of any list."""
     uuid = running(front)
     waiting = front.boot("waiting")
-    front.database.write(silences.begin, [Silence(cell_uuid=CELL1_UUID, since=SINCE, reason="r")])
+    front.database.write(silences.begin_silences, [Silence(cell_uuid=CELL1_UUID, since=SINCE, reason="r")])
 
     def listed(handler: str, version: tuple[int, int]) -> list[dict[str, object]]:
         request, response = falcon.testing.create_req(path="/v2.1/servers"), falcon.Response()
@@ -214,17 +214,17 @@ def test_from_2_69_on_servers_of_a_silent_cell_are_unknown(front: Front) -> None
         getattr(servers, handler)(request, response)
         return list(msgspec.json.decode(response.data or b"")["servers"])
 
-    first, second = listed("on_get", Since.DOWN_CELLS.value)
+    first, second = listed("on_get", Microversion.DOWN_CELLS.value)
     assert (first["id"], first["name"]) == (waiting, "waiting")
     assert (second["id"], second["status"], set(second)) == (uuid, "UNKNOWN", {"id", "status", "links"})
     assert listed("on_get", (2, 15))[1]["name"] == "web"
-    asked = call(Since.DOWN_CELLS.value, project="admin")
+    asked = call(Microversion.DOWN_CELLS.value, project="admin")
     server = front.database.read(mappings.get, uuid)
     assert server is not None
     common = {"id", "status", "links", "tenant_id", "created"}
-    assert set(server_view.down(server, asked)) == common
-    spec = front.database.read(mappings.specs, [server.batch_id])[server.batch_id]
-    alone = server_view.down(server, asked, spec)
+    assert set(server_view.down_document(server, asked)) == common
+    spec = front.database.read(mappings.specs_by_batch, [server.batch_id])[server.batch_id]
+    alone = server_view.down_document(server, asked, spec)
     assert set(alone) == common | {"user_id", "image", "flavor", "OS-EXT-AZ:availability_zone", "OS-EXT-STS:power_state"}
     assert (alone["status"], alone["OS-EXT-AZ:availability_zone"], alone["OS-EXT-STS:power_state"]) == ("UNKNOWN", "north", 0)
 
@@ -272,7 +272,7 @@ def test_a_cell_that_was_away_for_longer_than_its_feed_is_kept_is_read_row_by_ro
     assert front.delete(uuids[0]).status_code == 204
     cut.on()
     front.activate(uuids[1])
-    assert front.cell.write(feed.trim, time.time() + 60) > 0
+    assert front.cell.write(feed.trim_events, time.time() + 60) > 0
     conductor.follow()
     assert conductor.noted == {}
     assert [(s["id"], s["status"]) for s in front.get("/v2.1/servers/detail").json["servers"]] == [(uuids[1], "ACTIVE")]
@@ -285,8 +285,8 @@ def test_the_state_of_hosts_is_not_waited_for_longer_than_allowed(front: Front) 
         url = f"mysql+pymysql://root@127.0.0.1:{listener.getsockname()[1]}/cell?connect_timeout=60"
         mapping = CellMapping(uuid=FAR_UUID, name="far", database_url=url, transport_url="embedded://far/")
         front.database.write(cell_mappings.create, mapping)
-        front.registry.refresh()
-        views = {view.cell_uuid: view for view in HostWatch(front.registry, 60.0, patience=3.0).views()}
+        front.registry.refresh_cells()
+        views = {view.cell_uuid: view for view in HostWatch(front.registry, 60.0, patience=3.0).list_views()}
     assert views[FAR_UUID].silent == "cell 'far': its database gave no answer within 3 s"
     assert views[CELL1_UUID].agents.keys() == {"h1"}
 
@@ -294,7 +294,7 @@ def test_the_state_of_hosts_is_not_waited_for_longer_than_allowed(front: Front) 
 def test_a_disabled_cell_is_not_silent(front: Front, conductor: Conductor) -> None:
     """Its servers go on, and are known."""
     mapping = front.database.read(cell_mappings.get, CELL1_UUID)
-    front.database.write(cell_mappings.update, msgspec.structs.replace(mapping, state=CellState.DISABLED))
-    conductor.registry.refresh()
+    front.database.write(cell_mappings.update_mapping, msgspec.structs.replace(mapping, state=CellState.DISABLED))
+    conductor.registry.refresh_cells()
     conductor.follow()
     assert conductor.noted == {}

@@ -115,7 +115,7 @@ def test_a_refusal_says_what_would_be_enough(front: Front) -> None:
     forced = told(front, body(availability_zone="nova:h0"))
     assert "without a forced host" in forced["would_have_fitted"]
     [mapping] = [each for each in front.database.read(cell_mappings.list_all) if each.uuid == CELL1_UUID]
-    front.database.write(cell_mappings.update, mapping.__replace__(state=CellState.DISABLED))
+    front.database.write(cell_mappings.update_mapping, mapping.__replace__(state=CellState.DISABLED))
     closed = told(front, body())
     assert closed["outcome"] == "refused", "the change is seen at once, although it was made just now"
     assert closed["would_have_fitted"] == ["in cell cell1, closed to it"]
@@ -152,7 +152,7 @@ def test_fewer_servers_are_placed_if_the_request_allows_that(front: Front) -> No
 
 
 def test_a_quota_that_would_refuse_is_named_beside_the_hosts(front: Front) -> None:
-    front.database.write(quotas.change, "p1", OwnLimits(instances=2))
+    front.database.write(quotas.change_limits, "p1", OwnLimits(instances=2))
     for least, outcome, names in ((3, "refused", ["web-1", "web-2", "web-3"]), (1, "placed", ["web-1", "web-2"])):
         found = told(front, body(min_count=least, max_count=3), TENANT | {"X-Roles": "admin"})
         assert (found["outcome"], [server["name"] for server in found["servers"]]) == (outcome, names)
@@ -241,7 +241,7 @@ def test_an_all_in_one_places_a_server_where_its_dry_run_said(tmp_path: Path) ->
     hosts = [region.host("small", vcpus=4), region.host("large", cell="cell2", vcpus=32)]
     with region.region(tmp_path, hosts) as deployment:
         document = {"server": {"name": "web", "flavorRef": "tiny", "imageRef": IMAGE}}
-        url = f"{deployment.all.endpoint}/superconductor/dry-run"
+        url = f"{deployment.all.api_endpoint}/superconductor/dry-run"
         found = deployment.http.post(url, json=document, timeout=30).json()["dry_run"]
         assert deployment.named("") == []
         assert (hosts_of(found), found["servers"][0]["cell"]) == (["large"], "cell2")

@@ -232,7 +232,7 @@ def test_a_server_that_was_moved_is_explained_by_the_decisions_about_all_its_bod
         twin_uuid=str(uuid.uuid4()),
         batch_id=move,
     )
-    front.database.write(accepting.accept, asked, now)
+    front.database.write(accepting.accept_operation, asked, now)
     nowhere = (DecidedInstance(instance_uuid=asked.twin_uuid or "", host=None),)
     second = decide(front, server, batch_id=move, choices=nowhere, at=now + 1.0, message="No valid host was found.")
     told = front.get(f"/v2.1/servers/{server}/explanation").json["explanation"]
@@ -298,7 +298,7 @@ def test_without_a_decision_there_is_still_an_answer(front: Front) -> None:
 
 def test_the_status_names_two_machines_of_one_host(front: Front) -> None:
     beat = Beat(host="h1", binary=AGENT_BINARY, machine="a" * 32)
-    front.cell.write(services.introduce, beat, About(machine="rack-a"), 1.0)
+    front.cell.write(services.introduce_service, beat, About(machine="rack-a"), 1.0)
     front.cell.write(services.admit, beat, Machine(id="b" * 32, name="rack-b"), 60.0)
     [cell] = front.get("/v2.1/superconductor/status").json["status"]["cells"]
     assert cell["refused_machines"] == [{"host": "h1", "machine": "rack-a", "refused": "rack-b"}]
@@ -351,11 +351,11 @@ def test_the_status_names_hosts_that_are_up_in_two_cells(front: Front) -> None:
     url, cell2 = front.ground.database("cell2"), str(uuid.uuid4())
     mapping = CellMapping(uuid=cell2, name="cell2", database_url=url, transport_url=front.ground.bus("cell2"))
     front.database.write(cell_mappings.create, mapping)
-    front.registry.refresh()
+    front.registry.refresh_cells()
     for host in ("twin", "h1"):
         front.heartbeat(host)
-    front.registry.get(cell2).write(services.heartbeat, "twin", "superconductor-compute", 1, time.time())
-    front.registry.get(cell2).write(services.heartbeat, "h1", "superconductor-compute", 1, 0.0)
+    front.registry.get(cell2).write(services.record_heartbeat, "twin", "superconductor-compute", 1, time.time())
+    front.registry.get(cell2).write(services.record_heartbeat, "h1", "superconductor-compute", 1, 0.0)
     status = front.get("/v2.1/superconductor/status").json["status"]
     assert [(twin["host"], sorted(twin["cells"])) for twin in status["hosts_in_two_cells"]] == [("twin", ["cell1", "cell2"])]
 

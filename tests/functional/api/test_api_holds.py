@@ -126,7 +126,7 @@ def test_it_is_booted_once(front: Front) -> None:
 
 
 def test_a_release_frees_hosts_and_quota(front: Front) -> None:
-    front.database.write(quotas.change, "p1", OwnLimits(instances=3))
+    front.database.write(quotas.change_limits, "p1", OwnLimits(instances=3))
     held = hold(front, max_count=3, min_count=3, headers=TENANT_ADMIN)
     assert "Quota exceeded" in message(ask(front, headers=TENANT_ADMIN), 403)
     assert front.client.simulate_delete(f"{PATH}/{held['id']}").status_code == 204
@@ -213,7 +213,7 @@ class TestHostsThatChanged:
         assert wait_until(lambda: ask(front, availability_zone="east", name="x").status_code == 202, PATIENCE)
         held = hold(front, availability_zone="east")
         [host] = hosts_of(held)
-        east = front.database.read(aggregates.find, f"east-{host}")
+        east = front.database.read(aggregates.find_by_name, f"east-{host}")
         with pytest.raises(errors.Conflict, match="stays in zone 'east'"):
             front.database.write(aggregates.remove_host, east.id, host)
         assert self.booted(front, held) == [host]

@@ -26,10 +26,12 @@ NODE = ComputeNode(host="h1", node="n1", vcpus=8, memory_mb=16384, disk_gb=100, 
 def front(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Front]:
     with databases_of(request.param, tmp_path) as ground:
         made = Front(ground)
-        made.database.write(host_mappings.add, [HostMapping(host=host, cell_uuid=CELL1_UUID) for host in ("h1", "new")], 0.0)
+        made.database.write(
+            host_mappings.add_mappings, [HostMapping(host=host, cell_uuid=CELL1_UUID) for host in ("h1", "new")], 0.0
+        )
         for vcpus in (8, 4000):
-            made.cell.write(compute_nodes.store, msgspec.structs.replace(NODE, vcpus=vcpus), 1.0, HostLimits())
-        made.registry.refresh()
+            made.cell.write(compute_nodes.store_node, msgspec.structs.replace(NODE, vcpus=vcpus), 1.0, HostLimits())
+        made.registry.refresh_cells()
         yield made
         made.close()
 

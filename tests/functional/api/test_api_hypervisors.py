@@ -34,12 +34,12 @@ def front(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Front]:
     with databases_of(request.param, tmp_path) as ground:
         made = Front(ground)
         for node in (NODE, ComputeNode(host="h2", node="h2-node", vcpus=4, memory_mb=4096, disk_gb=50)):
-            made.database.write(host_mappings.add, [HostMapping(host=node.host, cell_uuid=CELL1_UUID)], 0.0)
-            made.cell.write(services.heartbeat, node.host, AGENT_BINARY, 1)
-            made.cell.write(compute_nodes.store, node, 1.0)
+            made.database.write(host_mappings.add_mappings, [HostMapping(host=node.host, cell_uuid=CELL1_UUID)], 0.0)
+            made.cell.write(services.record_heartbeat, node.host, AGENT_BINARY, 1)
+            made.cell.write(compute_nodes.store_node, node, 1.0)
             made.ledger.write(claims.set_inventory, [node], CELL1_UUID)
-        made.cell.write(compute_nodes.store, ComputeNode(host="stray", node="stray", vcpus=4, memory_mb=4096, disk_gb=50), 1.0)
-        made.registry.refresh()
+        made.cell.write(compute_nodes.store_node, ComputeNode(host="stray", node="stray", vcpus=4, memory_mb=4096, disk_gb=50), 1.0)
+        made.registry.refresh_cells()
         yield made
         made.close()
 
@@ -107,11 +107,11 @@ def test_a_disabled_host_and_members(front: Front) -> None:
 def test_the_uptime_of_a_machine_that_is_up(front: Front) -> None:
     """The format of the command ``uptime``, as far as agents report what it says."""
     booted = time.time() - 93 * 86400 - 18 * 3600 - 25 * 60 - 3
-    front.cell.write(compute_nodes.store, msgspec.structs.replace(NODE, booted_at=booted), 2.0)
+    front.cell.write(compute_nodes.store_node, msgspec.structs.replace(NODE, booted_at=booted), 2.0)
     number = front.get(PATH, OLD).json["hypervisors"][0]["id"]
     assert re.fullmatch(r" \d\d:\d\d:\d\d up 93 days, 18:2[56]", uptime_of(front, number))
     assert front.get(f"{PATH}/detail", NEWEST).json["hypervisors"][0]["uptime"].endswith(uptime_of(front, number)[10:])
-    front.cell.write(compute_nodes.store, msgspec.structs.replace(NODE, booted_at=time.time() - 125), 3.0)
+    front.cell.write(compute_nodes.store_node, msgspec.structs.replace(NODE, booted_at=time.time() - 125), 3.0)
     assert uptime_of(front, number).endswith(" up  0:02")
 
     front.cell.write(services.set_forced_down, "h1", AGENT_BINARY, True, 0.0)

@@ -57,8 +57,8 @@ def front(tmp_path: Path) -> Iterator[Front]:
         (SLOW, {"trait:CUSTOM_SLOW": "required"}),
         (NUMA, {"hw_numa_nodes": "7"}),
     ):
-        store.add([b"x" * 512], name="image", image_id=image_id, disk_format="raw", properties=properties, min_ram=100)
-    store.add([qcow2(virtual_size=30 << 40)], name="huge", image_id=HUGE)
+        store.add_image([b"x" * 512], name="image", image_id=image_id, disk_format="raw", properties=properties, min_ram=100)
+    store.add_image([qcow2(virtual_size=30 << 40)], name="huge", image_id=HUGE)
     yield made
     made.close()
 
@@ -75,7 +75,7 @@ def by_device(image_id: str) -> dict[str, Any]:
 
 
 def spec_of(front: Front, server: str) -> RequestSpec:
-    return front.database.read(mappings.specs, [front.batch_of(server)])[front.batch_of(server)]
+    return front.database.read(mappings.specs_by_batch, [front.batch_of(server)])[front.batch_of(server)]
 
 
 def ask(front: Front, fields: dict[str, Any], headers: dict[str, str] = TENANT, path: str = "servers") -> falcon.testing.Result:
@@ -106,7 +106,7 @@ def rebuild(front: Front, server: str, image_id: str) -> None:
     values = {"task_number": operation.number, "task_state": TaskState.DONE}
     told = sa.update(instance_mappings).where(instance_mappings.c.instance_uuid == operation.source_uuid).values(values)
     front.database.write(lambda tx: tx.execute(told))
-    assert front.database.write(steps.finish, [operation.uuid], time.time()).operations
+    assert front.database.write(steps.finish_tasks, [operation.uuid], time.time()).operations
 
 
 @pytest.mark.parametrize("fields", [{"imageRef": FAST}, by_device(FAST)])
@@ -123,7 +123,9 @@ def test_filters_judge_properties_of_images(scheduled: Front, image_id: str, out
 
 
 def test_an_image_that_forbids_traits_is_refused(front: Front) -> None:
-    FolderStore(front.settings.images_folder).change(FAST, "image", ImageDetails(properties={"trait:CUSTOM_FAST": "forbidden"}))
+    FolderStore(front.settings.images_folder).change_record(
+        FAST, "image", ImageDetails(properties={"trait:CUSTOM_FAST": "forbidden"})
+    )
     answer = ask(front, {"imageRef": FAST})
     assert (answer.status_code, "trait:CUSTOM_FAST" in answer.text) == (400, True)
 
@@ -134,7 +136,7 @@ def test_an_image_that_divides_no_server_is_refused(front: Front) -> None:
 
 
 def test_properties_of_an_image_are_bounded(front: Front) -> None:
-    FolderStore(front.settings.images_folder).change(
+    FolderStore(front.settings.images_folder).change_record(
         FAST, "image", ImageDetails(properties={f"p{number}": "x" * 1000 for number in range(70)})
     )
     assert ask(front, {"imageRef": FAST}).status_code == 400
@@ -153,7 +155,7 @@ def test_a_moved_server_is_rebuilt(scheduled: Front) -> None:
     server = built(scheduled)
     spec = spec_of(scheduled, server)
     move = Move(kind=MoveKind.MIGRATE, instance_uuid=str(uuid4()), source_host="h9", source_cell_uuid=CELL1_UUID)
-    moved = stored.dump(msgspec.structs.replace(spec, move=move))
+    moved = stored.dump_value(msgspec.structs.replace(spec, move=move))
     statement = sa.update(request_specs).where(request_specs.c.batch_id == spec.batch_id).values(spec=moved)
     scheduled.database.write(lambda tx: tx.execute(statement))
     rebuild(scheduled, server, FAST)
@@ -189,14 +191,16 @@ def test_a_move_takes_properties_of_the_last_rebuild(scheduled: Front) -> None:
     assert act(scheduled, server, ADMIN | NEWEST, migrate=None).status_code == 202
     [operation] = scheduled.database.read(operations.open_for, [server]).values()
     [twin] = scheduled.database.read(mappings.of_bodies, [operation.twin_uuid or ""])
-    [spec] = scheduled.database.read(mappings.specs, [twin.batch_id]).values()
+    [spec] = scheduled.database.read(mappings.specs_by_batch, [twin.batch_id]).values()
     assert spec.image == Image(id=FAST, properties={"trait:CUSTOM_FAST": "required"}, disk_gb=1, min_ram=100)
 
 
 def test_an_image_is_judged_again_with_new_properties(scheduled: Front) -> None:
     """Its ID may be that of another image by now."""
     server = built(scheduled, imageRef=FAST)
-    FolderStore(scheduled.settings.images_folder).change(FAST, "image", ImageDetails(properties={"trait:CUSTOM_SLOW": "required"}))
+    FolderStore(scheduled.settings.images_folder).change_record(
+        FAST, "image", ImageDetails(properties={"trait:CUSTOM_SLOW": "required"})
+    )
     assert act(scheduled, server, rebuild={"imageRef": FAST}).status_code == 400
 
 
@@ -220,12 +224,12 @@ def test_an_image_that_is_not_active_is_refused(scheduled: Front, door: str, cas
         case "queued":
             row(scheduled, image_id, "p1", complete=False)
         case "other project":
-            store.add([b"x" * 512], name="x", image_id=image_id, disk_format="raw", owner="p2")
+            store.add_image([b"x" * 512], name="x", image_id=image_id, disk_format="raw", owner="p2")
             row(scheduled, image_id, "p2", complete=True)
         case "deleted":
-            store.add([b"x" * 512], name="x", image_id=image_id, disk_format="raw", owner="p1")
+            store.add_image([b"x" * 512], name="x", image_id=image_id, disk_format="raw", owner="p1")
         case "shelved":
-            store.save(image_id, b"disk")
+            store.save_snapshot(image_id, b"disk")
         case _:
             row(scheduled, image_id, "p1", complete=True)
     asked = {
@@ -240,7 +244,7 @@ def test_an_image_that_is_not_active_is_refused(scheduled: Front, door: str, cas
 
 def test_an_administrator_rebuilds_from_images_of_the_server_project(scheduled: Front) -> None:
     store, image_id = FolderStore(scheduled.settings.images_folder), "20000000-0000-4000-8000-000000000002"
-    store.add([b"x" * 512], name="x", image_id=image_id, disk_format="raw", owner="p1")
+    store.add_image([b"x" * 512], name="x", image_id=image_id, disk_format="raw", owner="p1")
     row(scheduled, image_id, "p1", complete=True)
     server = built(scheduled)
     other = OTHER_TENANT | NEWEST | {"X-Roles": "admin"}
@@ -250,7 +254,7 @@ def test_an_administrator_rebuilds_from_images_of_the_server_project(scheduled: 
 def test_a_flavor_without_a_disk_is_for_administrators(front: Front) -> None:
     assert ask(front, {"imageRef": FAST, "flavorRef": "no-disk"}).status_code == 403
     server = front.boot("web", ADMIN, imageRef=FAST, flavorRef="no-disk")
-    assert spec_of(front, server).takes.disk_gb == 1
+    assert spec_of(front, server).taken_amounts.disk_gb == 1
 
 
 def test_an_image_of_unknown_size_needs_a_root_disk(front: Front) -> None:

@@ -122,9 +122,9 @@ def test_image_content_is_downloaded(front: Front, store: FolderStore) -> None:
     assert (answer.status_code, answer.content) == (200, CONTENT)
     assert answer.headers["Content-Length"] == str(len(CONTENT))
     assert front.get(f"{IMAGES}/{image_id}/file", OTHER_TENANT).status_code == 404
-    of_operator = store.add([CONTENT], name="debian", image_id="70a599e0-31e7-49b7-b260-868f441e8001")
+    of_operator = store.add_image([CONTENT], name="debian", image_id="70a599e0-31e7-49b7-b260-868f441e8001")
     assert front.get(f"{IMAGES}/{of_operator.id}/file", OTHER_TENANT).status_code == 404, "it may be a host's"
-    front.database.write(images.add, [of_operator.stored()])
+    front.database.write(images.add_images, [of_operator.to_stored()])
     assert front.get(f"{IMAGES}/{of_operator.id}/file", OTHER_TENANT).content == CONTENT
 
 
@@ -144,7 +144,7 @@ def test_an_image_is_queued_until_its_content_is_there(front: Front, store: Fold
     assert image is not None
     assert (image["status"], image["size"], image["min_disk"], image["os_distro"]) == ("active", 1024, 2, "debian")
     assert image["owner"] == made["owner"]
-    assert b"".join(store.chunks(made["id"])) == CONTENT
+    assert b"".join(store.read_content(made["id"])) == CONTENT
 
 
 def test_it_belongs_to_its_project(front: Front) -> None:
@@ -192,23 +192,23 @@ def test_content_that_no_host_may_open_is_refused_and_can_be_sent_again(front: F
     assert (seen(front, image_id) or {})["status"] == "queued"
     assert upload(front, image_id).status_code == 204
     assert upload(front, image_id, b"another").status_code == 409
-    assert b"".join(store.chunks(image_id)) == CONTENT
+    assert b"".join(store.read_content(image_id)) == CONTENT
 
 
 def test_what_a_killed_process_has_stored_counts(front: Front, store: FolderStore) -> None:
     """It was killed before its row was complete. The client that sends the content again is told that it is there."""
     image = created(front)
-    store.add([CONTENT], name="mine", image_id=image["id"], owner=image["owner"])
+    store.add_image([CONTENT], name="mine", image_id=image["id"], owner=image["owner"])
     assert (seen(front, image["id"]) or {})["status"] == "queued"
     assert upload(front, image["id"], b"another").status_code == 409
     assert (seen(front, image["id"]) or {})["status"] == "active"
-    assert b"".join(store.chunks(image["id"])) == CONTENT
+    assert b"".join(store.read_content(image["id"])) == CONTENT
 
 
 def test_a_deleted_image_leaves_nothing(front: Front, store: FolderStore) -> None:
     complete, queued = uploaded(front), created(front)["id"]
     lost = created(front)
-    store.add([CONTENT], name="mine", image_id=lost["id"], owner=lost["owner"])  # and then the process was killed
+    store.add_image([CONTENT], name="mine", image_id=lost["id"], owner=lost["owner"])  # and then the process was killed
     for path in (f"{IMAGES}/{complete}", f"{IMAGES}/{queued}", f"/v2.1/images/{lost['id']}"):
         assert front.client.simulate_delete(path, headers=TENANT).status_code == 204
         assert front.client.simulate_delete(path, headers=TENANT).status_code == 404
@@ -223,11 +223,11 @@ def test_an_image_that_is_deleted_while_its_content_comes_leaves_nothing(front: 
     assert row is not None
     assert front.client.simulate_delete(f"{IMAGES}/{image['id']}", headers=TENANT).status_code == 204
     remove_images(front.database, store)
-    stored = store.add([CONTENT], name="mine", image_id=image["id"], owner=image["owner"])
-    assert not front.database.write(server_images.complete_upload, row, stored.content, 1.0)
+    stored = store.add_image([CONTENT], name="mine", image_id=image["id"], owner=image["owner"])
+    assert not front.database.write(server_images.complete_upload, row, stored.stored_content, 1.0)
     remove_images(front.database, store)
     with pytest.raises(errors.NotFound):
-        store.about(image["id"])
+        store.get_record(image["id"])
 
 
 def test_its_properties_are_metadata_of_the_compute_api(front: Front) -> None:
@@ -391,15 +391,15 @@ def test_an_image_has_tags(front: Front, store: FolderStore) -> None:
     assert tagged(front, image_id, "b", "DELETE") == 204
     assert tagged(front, image_id, "b", "DELETE") == 404
     assert (seen(front, image_id) or {})["tags"] == ["a", "c", "\U0001f30d"]
-    assert store.about(image_id).tags == ("a", "c", "\U0001f30d")
+    assert store.get_record(image_id).tags == ("a", "c", "\U0001f30d")
     assert change(front, image_id, {"op": "replace", "path": "/tags", "value": ["x", "c", "x"]}).json["tags"] == ["c", "x"]
     assert change(front, image_id, {"op": "replace", "path": "/name", "value": "new"}).json["tags"] == ["c", "x"]
 
 
 def test_tags_are_for_those_who_may_change_the_image(front: Front, store: FolderStore) -> None:
     image_id = uploaded(front)
-    of_operator = store.add([CONTENT], name="debian", image_id="70a599e0-31e7-49b7-b260-868f441e8001")
-    front.database.write(images.add, [of_operator.stored()])
+    of_operator = store.add_image([CONTENT], name="debian", image_id="70a599e0-31e7-49b7-b260-868f441e8001")
+    front.database.write(images.add_images, [of_operator.to_stored()])
     for method in ("PUT", "DELETE"):
         assert tagged(front, image_id, "a", method, OTHER_TENANT) == 404
         assert tagged(front, image_id, "a", method, READER) == 403
@@ -472,7 +472,7 @@ def test_only_members_of_the_project_change_an_image(front: Front) -> None:
 
 def asked_image(front: Front, server: str) -> Image | None:
     batch = front.batch_of(server)
-    return front.database.read(mappings.specs, [batch])[batch].image
+    return front.database.read(mappings.specs_by_batch, [batch])[batch].image
 
 
 def test_a_boot_says_what_its_image_must_be(front: Front, store: FolderStore) -> None:
@@ -480,7 +480,7 @@ def test_a_boot_says_what_its_image_must_be(front: Front, store: FolderStore) ->
     image_id = uploaded(front)
     digest = hashlib.sha512(CONTENT).hexdigest()
     store.delete(image_id)
-    store.add([b"of a taken host"], name="mine", image_id=image_id)
+    store.add_image([b"of a taken host"], name="mine", image_id=image_id)
     assert asked_image(front, front.boot("web", TENANT, imageRef=image_id)) == Image(id=image_id, hash_value=digest, disk_gb=1)
 
 
@@ -494,18 +494,18 @@ def test_a_task_says_what_its_image_must_be(front: Front, store: FolderStore, ac
     server = booted(front, imageRef=image_id)  # so no scheduler is asked whether its host may run it
     assert act(front, server, action, {field: image_id}).status_code in (200, 202)
     operation = front.database.read(operations.open_for, [server])[server]
-    body = front.database.read(operations.bodies, [server])[server]
+    body = front.database.read(operations.bodies_by_uuid, [server])[server]
     digest = hashlib.sha512(CONTENT).hexdigest()
     assert operation.args.image_hash == digest
     opened = operations.OpenOperation(operation=operation, source=body, twin=None)
     assert task_of(opened, body, ()).args.image_hash == digest
     if action == "rebuild":  # and what moves the server later takes it from the same image
         write(front, server, task_number=operation.number, task_state="done")
-        front.database.write(steps.finish, [operation.uuid], 1.0)
-        now = front.database.read(operations.bodies, [server])[server].server
+        front.database.write(steps.finish_tasks, [operation.uuid], 1.0)
+        now = front.database.read(operations.bodies_by_uuid, [server])[server].server
         batch = front.batch_of(server)
-        spec = front.database.read(mappings.specs, [batch])[batch]
-        assert accepting.current(spec, now).image == Image(id=image_id, hash_value=digest, disk_gb=1)
+        spec = front.database.read(mappings.specs_by_batch, [batch])[batch]
+        assert accepting.current_spec(spec, now).image == Image(id=image_id, hash_value=digest, disk_gb=1)
 
 
 def test_a_deleted_image_has_no_hash(front: Front, store: FolderStore) -> None:
@@ -517,7 +517,7 @@ def test_a_deleted_image_has_no_hash(front: Front, store: FolderStore) -> None:
 
 def test_an_upload_that_was_killed_has_a_hash(front: Front, store: FolderStore) -> None:
     image = created(front)
-    store.add([CONTENT], name="mine", image_id=image["id"], owner=image["owner"])  # and then the process was killed
+    store.add_image([CONTENT], name="mine", image_id=image["id"], owner=image["owner"])  # and then the process was killed
     assert upload(front, image["id"], b"later").status_code == 409
     digest = hashlib.sha512(CONTENT).hexdigest()
     row = front.database.read(images.get, image["id"])
@@ -528,9 +528,9 @@ def test_an_upload_that_was_killed_has_a_hash(front: Front, store: FolderStore) 
 def test_a_forged_record_gives_no_image_away(front: Front, store: FolderStore) -> None:
     """A taken host has made it one of the operator's in the store."""
     image_id = uploaded(front)
-    record = store.about(image_id)
+    record = store.get_record(image_id)
     store.delete(image_id)
-    store.add([CONTENT], name=record.name, image_id=image_id, owner="")
+    store.add_image([CONTENT], name=record.name, image_id=image_id, owner="")
     assert seen(front, image_id, OTHER_TENANT) is None
     assert front.get(f"{IMAGES}/{image_id}/file", OTHER_TENANT).status_code == 404
     body = {"server": {"name": "web", "flavorRef": "1", "imageRef": image_id}}

@@ -25,8 +25,8 @@ def front(tmp_path: Path) -> Iterator[Front]:
     for number, (image_id, name) in enumerate(((ONE, "cirros"), (TWO, "debian"), (THREE, "cirros")), start=1):
         file.write_bytes(b"x" * 512 * number)
         properties = {"os_distro": name, "status": "forged"}
-        record = store.add(file, name=name, image_id=image_id, min_disk=number, properties=properties)
-        made.database.write(images.add, [record.stored()])
+        record = store.add_image(file, name=name, image_id=image_id, min_disk=number, properties=properties)
+        made.database.write(images.add_images, [record.to_stored()])
     yield made
     made.close()
 

@@ -64,7 +64,7 @@ def told(front: Front, server: str, state: str = "done", more: int = 0) -> None:
     """The host has carried out the task, its cell has told, and a sweep has read it."""
     asked = the_operation(front, server)
     write(front, server, task_number=asked.number + more, task_state=state)
-    front.database.write(steps.finish, [asked.uuid], 1.0)
+    front.database.write(steps.finish_tasks, [asked.uuid], 1.0)
 
 
 def attached(front: Front, server: str, **asked: Any) -> Port:
@@ -189,7 +189,7 @@ def test_an_attach_that_fails_gives_its_address_back_when_the_guest_is_without_i
     told(front, server, "failed")
     assert (used(front.database), the_operation(front, server).state) == (2, OperationState.STARTING)
     write(front, server, task_number=the_operation(front, server).number + 3, task_state="ordered")
-    front.database.write(steps.finish, [the_operation(front, server).uuid], 1.0)
+    front.database.write(steps.finish_tasks, [the_operation(front, server).uuid], 1.0)
     assert used(front.database) == 2, "its host has not answered"
     told(front, server, more=3)
     assert (used(front.database), interfaces(front, server)) == (0, [])

@@ -204,7 +204,7 @@ def test_a_server_keeps_the_key_that_it_was_booted_with(front: Front) -> None:
     server = front.boot("web", TENANT, key_name="mine")
     delete(front, "mine")
     create(front, public_key=RSA)
-    spec = front.database.read(mappings.specs, [front.batch_of(server)])[front.batch_of(server)]
+    spec = front.database.read(mappings.specs_by_batch, [front.batch_of(server)])[front.batch_of(server)]
     assert (spec.properties.key_name, spec.properties.public_key) == ("mine", ED25519)
     assert front.get(f"/v2.1/servers/{server}", TENANT).json["server"]["key_name"] == "mine"
     assert ED25519 not in front.get(f"/v2.1/servers/{server}", NEWEST | TENANT).text

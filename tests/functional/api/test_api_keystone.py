@@ -49,7 +49,7 @@ def configured(folder: Path, url: str, **more: str) -> cfg.ConfigOpts:
     } | more
     lines = ["[api]", "auth_strategy = keystone", f"[{keystone.GROUP}]", *(f"{k} = {v}" for k, v in given.items() if v)]
     (folder / "api.conf").write_text("\n".join(lines))
-    return config.load([], opts.list_opts(), files=[folder / "api.conf"])
+    return config.load_options([], opts.list_opts(), files=[folder / "api.conf"])
 
 
 class Region:
@@ -58,13 +58,13 @@ class Region:
     def __init__(self, folder: Path, front: Front, identity: Keystone) -> None:
         self.identity = identity
         conf = configured(folder, identity.url)
-        keystone.check(conf)
+        keystone.check_options(conf)
         self._service = ApiService(
             msgspec.structs.replace(ApiSettings(), auth_strategy="keystone", port=0),
             front.registry,
             front.database,
             front.bus,
-            guard=partial(keystone.guarded, conf=conf, public=PUBLIC_PATHS),
+            guard=partial(keystone.guard_application, conf=conf, public=PUBLIC_PATHS),
         )
         self._service.start()
         self._session = requests.Session()
@@ -79,11 +79,13 @@ class Region:
         body: dict[str, dict[str, str]] | None = None,
     ) -> requests.Response:
         sent = (headers or {}) | ({"X-Auth-Token": token} if token else {})
-        return self._session.request(method, f"http://127.0.0.1:{self._service.port}{path}", headers=sent, timeout=60, json=body)
+        return self._session.request(
+            method, f"http://127.0.0.1:{self._service.listen_port}{path}", headers=sent, timeout=60, json=body
+        )
 
     @property
     def port(self) -> int:
-        return self._service.port
+        return self._service.listen_port
 
     def raw(self, path: str, headers: dict[str, str]) -> bytes:
         """The whole answer to a path that is sent as it is."""
@@ -204,9 +206,9 @@ def test_what_could_not_check_a_token_does_not_start(tmp_path: Path, missing: st
 
 def test_an_api_that_authenticates_may_be_reached_from_elsewhere() -> None:
     """One that does not may not."""
-    from api.main import bind
+    from api.main import bind_socket
 
     everywhere = msgspec.structs.replace(ApiSettings(), host="0.0.0.0", port=0)
     with pytest.raises(errors.Misconfigured, match="auth_strategy"):
-        bind(everywhere)
-    bind(msgspec.structs.replace(everywhere, auth_strategy="keystone")).close()
+        bind_socket(everywhere)
+    bind_socket(msgspec.structs.replace(everywhere, auth_strategy="keystone")).close()

@@ -182,19 +182,20 @@ def test_a_page_costs_as_many_statements_however_many_cells_there_are(front: Fro
     front.boot("first", max_count=3)
     totals = []
     for cells in (2, 10):
-        while len(front.registry.cells()) < cells:
+        while len(front.registry.list_cells()) < cells:
             uuid = str(uuid4())
             name = f"far-{uuid[:8]}"
             url = f"sqlite:///{tmp_path}/{name}.db"
             mapping = CellMapping(uuid=uuid, name=name, database_url=url, transport_url=f"embedded://{name}/")
             front.database.write(cell_mappings.create, mapping)
-            front.registry.refresh()
+            front.registry.refresh_cells()
             front.boot(name, max_count=3)
             front.database.write(_move_to, uuid)
         for query in ("", "sort_key=host&status=BUILD", f"marker={front.uuids()[-1]}"):
             with StatementCounter() as counter:
                 assert front.client.simulate_get(f"/v2.1/servers/detail?limit=5&{query}").status_code == 200
-            asked = [(database, text) for database, text in counter.statements() if "epochs" not in text]  # these go by the clock
+            # these go by the clock
+            asked = [(database, text) for database, text in counter.count_by_statement() if "epochs" not in text]
             assert {database for database, _ in asked} == {"api"}
             totals.append(len(asked))
     assert totals == 2 * [4, 4, 6]
@@ -325,7 +326,7 @@ def test_mappings_of_an_older_release_get_their_hostnames_from_the_online_migrat
     named = front.boot("The Web", TENANT)
     front.database.write(lambda tx: tx.execute(sa.update(instance_mappings).values(hostname=None)))
     [migration] = [each for each in online.MIGRATIONS if each.name == "store-hostnames"]
-    assert front.database.read(migration.left) == online.run(front.database, migration) == 2
+    assert front.database.read(migration.count_left) == online.run(front.database, migration) == 2
     for server, hostname in ((asked, "zulu"), (named, "the-web")):
         assert [each["id"] for each in front.get("/v2.1/servers", TENANT, hostname=hostname).json["servers"]] == [server]
-    assert front.database.read(migration.left) == 0
+    assert front.database.read(migration.count_left) == 0

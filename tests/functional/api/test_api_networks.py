@@ -91,7 +91,7 @@ def test_interfaces_are_listed_and_shown(front: Front, blue: Network) -> None:
     path = f"/v2.1/servers/{server}/os-interface"
     [port] = ports_of(front.database, server)[server]
     four, six = (each.address for each in port.addresses)
-    subnets = {subnet.version: subnet.uuid for subnet in blue.subnets}
+    subnets = {subnet.ip_version: subnet.uuid for subnet in blue.subnets}
     [shown] = front.get(path, TENANT).json["interfaceAttachments"]
     assert shown == {
         "port_id": shown["port_id"],

@@ -41,7 +41,7 @@ def test_every_other_route_is_501_with_one_line_and_404_where_it_does_not_exist(
             continue
         path = template.replace("{}", "5")
         for prefix in ("/v2.1", "/v2.1/p1"):
-            headers = TENANT | {"OpenStack-API-Version": f"compute {microversions.text(known.since)}"}
+            headers = TENANT | {"OpenStack-API-Version": f"compute {microversions.format_version(known.since)}"}
             answer = front.client.simulate_request(method, prefix + path, headers=headers, json={})
             if known.gone:
                 assert (answer.status_code, answer.json["computeFault"]["code"]) == (410, 410), (method, path)
@@ -52,7 +52,7 @@ def test_every_other_route_is_501_with_one_line_and_404_where_it_does_not_exist(
             general = f"{method} /v2.1{path} is an operation of the Compute API that this service does not offer."
             assert said["message"] == (known.why or general)
         if known.until is not None and known.until < microversions.MAXIMUM:
-            headers = TENANT | {"OpenStack-API-Version": f"compute {microversions.text(microversions.MAXIMUM)}"}
+            headers = TENANT | {"OpenStack-API-Version": f"compute {microversions.format_version(microversions.MAXIMUM)}"}
             assert front.client.simulate_request(method, f"/v2.1{path}", headers=headers, json={}).status_code == 404
 
 
@@ -83,7 +83,7 @@ def test_every_other_action_is_501_and_an_unknown_one_400(front: Front) -> None:
     uuid = front.boot(headers=TENANT)
 
     def act(name: str, version: microversions.Version) -> int:
-        headers = {"OpenStack-API-Version": f"compute {microversions.text(version)}"}
+        headers = {"OpenStack-API-Version": f"compute {microversions.format_version(version)}"}
         return front.client.simulate_post(f"/v2.1/servers/{uuid}/action", headers=headers, json={name: 7}).status_code
 
     for name, known in SERVER_ACTIONS.items():

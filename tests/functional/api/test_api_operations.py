@@ -320,7 +320,7 @@ def test_a_server_is_evacuated_from_a_dead_host_only(front: Front, server: str, 
 @pytest.mark.parametrize(("value", "waits"), [(None, True), ({"superconductor:verify": "false"}, False)])
 def test_a_migration_waits_for_its_user_unless_told_not_to(front: Front, server: str, value: object, waits: bool) -> None:
     assert act(front, server, "migrate", value, ADMIN).status_code == 202
-    assert the_operation(front, server).waits is waits
+    assert the_operation(front, server).waits_for_user is waits
 
 
 def test_a_forced_delete_takes_the_operation_along(front: Front, server: str) -> None:
@@ -341,7 +341,7 @@ def the_cell_answers(front: Front, server: str) -> Iterator[None]:
             write(front, server, task_number=operation.number + 3, task_state="done")
         else:
             write(front, server, task_number=operation.number, task_state="failed")
-        front.database.write(steps.finish, [operation.uuid], 1.0)
+        front.database.write(steps.finish_tasks, [operation.uuid], 1.0)
 
     conductor = threading.Thread(target=conduct)
     conductor.start()
@@ -382,7 +382,7 @@ def ended_when_refused(front: Front, server: str) -> Iterator[None]:
         if was_in_write:
             is_over = True
             write(front, server, task_number=operation.number, task_state="failed")
-            front.database.write(steps.finish, [operation.uuid], 1.0)
+            front.database.write(steps.finish_tasks, [operation.uuid], 1.0)
 
     sa.event.listen(sa.Engine, "before_cursor_execute", end)
     try:
@@ -407,7 +407,7 @@ def test_what_follows_a_reset_waits_for_its_end(front: Front, server: str) -> No
     def conduct() -> None:
         time.sleep(0.3)  # the rebuild waits meanwhile
         write(front, server, task_number=fail.number, task_state="failed")
-        front.database.write(steps.finish, [fail.uuid], 1.0)
+        front.database.write(steps.finish_tasks, [fail.uuid], 1.0)
 
     conductor = threading.Thread(target=conduct)
     conductor.start()
@@ -444,7 +444,7 @@ def saved(front: Front, server: str) -> None:
     """The cell has told that the snapshot is complete, and a sweep has read it."""
     operation = the_operation(front, server)
     write(front, server, power="held", task_number=operation.number, task_state="done")
-    front.database.write(steps.finish, [operation.uuid], 1.0)
+    front.database.write(steps.finish_tasks, [operation.uuid], 1.0)
 
 
 def test_without_an_image_store_nothing_is_shelved(tmp_path: Path) -> None:
@@ -526,13 +526,13 @@ def twin_of(front: Front, server: str) -> tuple[Server, RequestSpec]:
     twin = the_operation(front, server).twin_uuid
     assert twin is not None
     [body] = front.database.read(mappings.of_bodies, [twin])
-    [spec] = front.database.read(mappings.specs, [body.batch_id]).values()
+    [spec] = front.database.read(mappings.specs_by_batch, [body.batch_id]).values()
     return body, spec
 
 
 def test_an_offloaded_server_is_unshelved_to_a_host_and_out_of_its_zone(front: Front) -> None:
     """Since 2.91; the host is for administrators, and pins nothing."""
-    front.database.write(host_mappings.add, [HostMapping(host="h1", cell_uuid=CELL1_UUID)], 1.0)
+    front.database.write(host_mappings.add_mappings, [HostMapping(host="h1", cell_uuid=CELL1_UUID)], 1.0)
     front.database.write(aggregates.create, "north", {"availability_zone": "north"})
     server = front.boot("web", TENANT, availability_zone="north")
     front.hand_over(zone="north")

@@ -96,9 +96,9 @@ def test_a_path_without_a_rule_is_a_mistake_that_shows_at_once(front: Front) -> 
         def on_post(self) -> None: ...
 
     with pytest.raises(ValueError, match="methods"):
-        Paths().add(front.app, "/new", Both(), get="a")
+        Paths().add_route(front.app, "/new", Both(), get="a")
     with pytest.raises(ValueError, match="methods"):
-        Paths().add(front.app, "/new", Both(), get="a", post="a", put="a")
+        Paths().add_route(front.app, "/new", Both(), get="a", post="a", put="a")
 
 
 def test_a_reader_reads_and_changes_nothing(front: Front) -> None:

@@ -81,9 +81,9 @@ def test_a_cell_that_is_down_changes_nothing(front: Front) -> None:
     """What is in it counts, and is free from its delete on, not from its end."""
     boot(front, TENANT, min_count=4)
     front.hand_over()
-    mapping = front.registry.get(CELL1_UUID).mapping
-    front.database.write(cell_mappings.update, msgspec.structs.replace(mapping, database_url="sqlite:////nowhere/cell1.db"))
-    front.registry.refresh()
+    mapping = front.registry.get(CELL1_UUID).current_mapping
+    front.database.write(cell_mappings.update_mapping, msgspec.structs.replace(mapping, database_url="sqlite:////nowhere/cell1.db"))
+    front.registry.refresh_cells()
     with pytest.raises(errors.CellUnavailable):
         front.cell.read(lambda tx: None)
     assert boot(front, TENANT).status_code == 403

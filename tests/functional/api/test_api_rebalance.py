@@ -70,8 +70,8 @@ def _active(tx: ApiTransaction, host: str) -> None:
 def _forget_force(tx: ApiTransaction) -> None:
     """``run`` names hosts as administrators do: these requests name none."""
     for batch, text in tx.execute(sa.select(request_specs.c.batch_id, request_specs.c.spec)).all():
-        spec = msgspec.structs.replace(stored.load(text, RequestSpec), force_hosts=(), availability_zone=None)
-        tx.execute(sa.update(request_specs).where(request_specs.c.batch_id == batch).values(spec=stored.dump(spec)))
+        spec = msgspec.structs.replace(stored.load_text(text, RequestSpec), force_hosts=(), availability_zone=None)
+        tx.execute(sa.update(request_specs).where(request_specs.c.batch_id == batch).values(spec=stored.dump_value(spec)))
 
 
 def ask(front: Front, query: str = "at_most=100", headers: dict[str, str] | None = None) -> falcon.testing.Result:
@@ -96,19 +96,19 @@ def carry_out(front: Front, found: Any) -> None:
     """Make each move as the scheduler of production claims it, and free what it leaves."""
     ids = front.database.read(lambda tx: list(tx.execute(sa.select(inventories.c.id)).scalars()))
     standing = front.database.read(displaced.read, ids, 1000)
-    bodies = front.database.read(operations.bodies, [each.uuid for each in standing.bodies])
+    bodies = front.database.read(operations.bodies_by_uuid, [each.uuid for each in standing.bodies])
     batches = {each.server_uuid: (each, standing.specs[each.batch_id]) for each in standing.bodies}
     for number, each in enumerate(found["moves"]):
         claim, spec = batches[each["server"]]
         move = Move(kind=MoveKind.MIGRATE, instance_uuid=claim.uuid, source_host=each["source"], source_cell_uuid=CELL1_UUID)
-        spec = accepting.current(spec, bodies[claim.uuid].server)
+        spec = accepting.current_spec(spec, bodies[claim.uuid].server)
         twin = f"00000000-0000-4000-8000-{number:012}"
-        moving = spec.moving(move, claim.batch_id, destination=Destination(host=each["destination"]))
+        moving = spec.for_move(move, claim.batch_id, destination=Destination(host=each["destination"]))
         front.database.write(_queue, twin, claim.batch_id)
         moving = msgspec.structs.replace(moving, fences={twin: 1})
         [[chosen, *_]] = SchedulerClient(front.bus).select_destinations(fleet.CONTEXT, moving, [twin])
         assert chosen.host == each["destination"]
-        front.ledger.write(claims.release, [claim.uuid])
+        front.ledger.write(claims.release_claims, [claim.uuid])
 
 
 def _queue(tx: ApiTransaction, twin: str, batch: str) -> None:
@@ -204,10 +204,10 @@ def test_zones_and_groups_hold(front: Front) -> None:
 
 def _ask_zone(tx: ApiTransaction, name: str, zone: str) -> None:
     batch = tx.execute(sa.select(instance_mappings.c.batch_id).where(instance_mappings.c.name == name)).scalar_one()
-    spec = stored.load(
+    spec = stored.load_text(
         tx.execute(sa.select(request_specs.c.spec).where(request_specs.c.batch_id == batch)).scalar_one(), RequestSpec
     )
-    text = stored.dump(msgspec.structs.replace(spec, availability_zone=zone))
+    text = stored.dump_value(msgspec.structs.replace(spec, availability_zone=zone))
     tx.execute(sa.update(request_specs).where(request_specs.c.batch_id == batch).values(spec=text))
 
 

@@ -193,8 +193,8 @@ def test_another_key_is_the_servers_from_then_on(front: Front) -> None:
     assert (drive.key_name, drive.public_key) == ("second", RSA)
     found = front.database.read(mappings.get, server)
     assert found is not None
-    spec = front.database.read(mappings.specs, [found.batch_id])[found.batch_id]
-    after = accepting.current(spec, found).properties
+    spec = front.database.read(mappings.specs_by_batch, [found.batch_id])[found.batch_id]
+    after = accepting.current_spec(spec, found).properties
     assert (after.key_name, after.public_key) == ("second", drive.public_key), "a move takes it along"
     for name, servers in (("first", [other]), ("second", [server])):
         listed = front.get("/v2.1/servers", NEW | {"X-Roles": "admin"}, key_name=name).json["servers"]

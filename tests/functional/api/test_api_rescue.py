@@ -48,7 +48,7 @@ def told(front: Front, server: str, power: Power, state: str = "done") -> None:
     """The host has carried out the task, its cell has told, and a sweep has read it."""
     asked = operation(front, server)
     write(front, server, power=power, task_number=asked.number, task_state=state)
-    front.database.write(steps.finish, [asked.uuid], 1.0)
+    front.database.write(steps.finish_tasks, [asked.uuid], 1.0)
 
 
 def test_a_server_is_rescued_and_unrescued(front: Front, server: str) -> None:
@@ -94,7 +94,7 @@ def test_a_rescue_that_fails_leaves_the_server_as_it_was(front: Front, server: s
     told(front, server, Power.RESCUED, "failed")
     assert operation(front, server).state == "starting"
     write(front, server, power="off", task_number=asked.number + 3, task_state="done")
-    front.database.write(steps.finish, [asked.uuid], 1.0)
+    front.database.write(steps.finish_tasks, [asked.uuid], 1.0)
     assert (shown(front, server)["status"], kept_is_gone(front, asked.uuid)) == ("SHUTOFF", True)
 
 
@@ -154,7 +154,7 @@ def test_a_password_is_changed(front: Front, server: str) -> None:
     assert kept_is_gone(front, operation(front, server).uuid)
     asked = operation(front, server)
     write(front, server, power="on", task_number=asked.number + 3, task_state="done")
-    front.database.write(steps.finish, [asked.uuid], 1.0)
+    front.database.write(steps.finish_tasks, [asked.uuid], 1.0)
     assert shown(front, server)["status"] == "ACTIVE"
     [action] = front.get(f"/v2.1/servers/{server}/os-instance-actions", NEW).json["instanceActions"][:1]
     assert (action["action"], action["message"] is None) == ("changePassword", False)

@@ -10,7 +10,7 @@ import falcon.testing
 import pytest
 import sqlalchemy as sa
 
-from api.http.microversions import MAXIMUM, Version, text
+from api.http.microversions import MAXIMUM, Version, format_version
 from api.opts import ApiSettings
 from db import online
 from db.api.rows.tables import request_specs, server_groups
@@ -35,7 +35,7 @@ def front(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Front]:
 
 
 def at(version: Version) -> dict[str, str]:
-    return {"OpenStack-API-Version": f"compute {text(version)}"}
+    return {"OpenStack-API-Version": f"compute {format_version(version)}"}
 
 
 def create(front: Front, headers: dict[str, str] = NEWEST | TENANT, **fields: Any) -> falcon.testing.Result:
@@ -237,9 +237,9 @@ def test_members_of_an_older_release_are_found_after_the_online_migration(front:
     front.database.write(lambda tx: tx.execute(sa.update(request_specs).values(group_uuid=None)))
     assert members(front, group) == []
     [migration] = [each for each in online.MIGRATIONS if each.name == "index-request-specs"]
-    assert front.database.read(migration.left) == online.run(front.database, migration) == 1
+    assert front.database.read(migration.count_left) == online.run(front.database, migration) == 1
     assert members(front, group) == [server]
-    assert front.database.read(migration.left) == 0
+    assert front.database.read(migration.count_left) == 0
 
 
 def test_a_project_has_so_many_groups_and_no_more(front: Front) -> None:

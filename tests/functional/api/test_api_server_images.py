@@ -35,7 +35,7 @@ def front(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Front]:
 def store(front: Front, tmp_path: Path) -> FolderStore:
     made = FolderStore(tmp_path / "images")
     (tmp_path / "disk").write_bytes(b"disk")
-    front.database.write(images.add, [made.add(tmp_path / "disk", name="added", image_id=ADDED).stored()])
+    front.database.write(images.add_images, [made.add_image(tmp_path / "disk", name="added", image_id=ADDED).to_stored()])
     return made
 
 
@@ -54,7 +54,7 @@ def written(front: Front, server: str, store: FolderStore, file: Path) -> str:
     operation = the_operation(front, server)
     asked = operation.args.image
     assert asked is not None
-    store.add(
+    store.add_image(
         file,
         name=asked.name,
         image_id=operation.uuid,
@@ -64,7 +64,7 @@ def written(front: Front, server: str, store: FolderStore, file: Path) -> str:
         properties=asked.properties,
     )
     write(front, server, task_number=operation.number, task_state="done")
-    front.database.write(steps.finish, [operation.uuid], 1.0)
+    front.database.write(steps.finish_tasks, [operation.uuid], 1.0)
     return operation.uuid
 
 
@@ -124,7 +124,7 @@ def test_only_its_project_sees_and_deletes_an_image(front: Front, server: str, s
     assert delete(path, headers=TENANT).status_code == 204
     assert delete(path, headers=TENANT).status_code == 404
     assert (image(front, image_id).status_code, names(front)) == (404, ["added"])
-    assert front.database.read(image_removals.due, 10) == [image_id]
+    assert front.database.read(image_removals.list_due, 10) == [image_id]
 
 
 def test_the_image_is_named_in_a_header_before_2_45(front: Front, server: str) -> None:
@@ -196,7 +196,7 @@ def test_the_snapshot_of_a_shelved_server_is_an_image_until_it_is_unshelved(fron
     assert act(front, server, "shelve").status_code == 202
     snapshot = the_operation(front, server).uuid
     assert names(front) == ["added"]
-    store.save(snapshot, b"its disk")
+    store.save_snapshot(snapshot, b"its disk")
     saved(front, server)
     for offloaded in (False, True):
         if offloaded:

@@ -25,7 +25,7 @@ def service(front: Front) -> Iterator[ApiService]:
 
 def test_it_serves_on_a_free_port(service: ApiService) -> None:
     """Links lead back to it."""
-    url = f"http://127.0.0.1:{service.port}"
+    url = f"http://127.0.0.1:{service.listen_port}"
     links = requests.get(url, timeout=10).json()["versions"][-1]["links"]
     assert links == [{"rel": "self", "href": f"{url}/v2.1/"}]
     assert requests.get(links[0]["href"], timeout=10).status_code == 200
@@ -33,7 +33,7 @@ def test_it_serves_on_a_free_port(service: ApiService) -> None:
 
 def test_many_clients_boot_at_once(front: Front, service: ApiService) -> None:
     """Every 202 is a server, and no two the same."""
-    url = f"http://127.0.0.1:{service.port}/v2.1/servers"
+    url = f"http://127.0.0.1:{service.listen_port}/v2.1/servers"
     answers: list[str] = []
 
     def boot() -> None:
@@ -55,7 +55,7 @@ def test_many_clients_boot_at_once(front: Front, service: ApiService) -> None:
 
 def test_a_large_body_is_refused_in_the_form_of_errors(service: ApiService) -> None:
     """Before anything is done with it."""
-    answer = requests.post(f"http://127.0.0.1:{service.port}/v2.1/servers", json={"x": "x" * 2**20}, timeout=10)
+    answer = requests.post(f"http://127.0.0.1:{service.listen_port}/v2.1/servers", json={"x": "x" * 2**20}, timeout=10)
     assert (answer.status_code, answer.json()["overLimit"]["code"]) == (413, 413)
 
 
@@ -64,14 +64,14 @@ def test_stopped_it_lets_go_of_its_port(front: Front) -> None:
     service = ApiService(ApiSettings(port=0), front.registry, front.database, front.bus)
     service.start()
     with requests.Session() as session:  # an idle connection must not keep it
-        session.get(f"http://127.0.0.1:{service.port}/", timeout=10)
+        session.get(f"http://127.0.0.1:{service.listen_port}/", timeout=10)
         service.stop()
     service.stop()
     with pytest.raises(requests.ConnectionError):
-        requests.get(f"http://127.0.0.1:{service.port}/", timeout=10)
-    again = ApiService(ApiSettings(port=service.port), front.registry, front.database, front.bus)
+        requests.get(f"http://127.0.0.1:{service.listen_port}/", timeout=10)
+    again = ApiService(ApiSettings(port=service.listen_port), front.registry, front.database, front.bus)
     again.start()
-    assert requests.get(f"http://127.0.0.1:{again.port}/", timeout=10).status_code == 200
+    assert requests.get(f"http://127.0.0.1:{again.listen_port}/", timeout=10).status_code == 200
     again.stop()
 
 
@@ -87,7 +87,7 @@ def test_it_listens_anywhere_if_told_so_by_name(front: Front) -> None:
     """And serves."""
     service = ApiService(ApiSettings(host="0.0.0.0", port=0, noauth_anywhere=True), front.registry, front.database, front.bus)
     service.start()
-    assert requests.get(f"http://127.0.0.1:{service.port}/", timeout=10).status_code == 200
+    assert requests.get(f"http://127.0.0.1:{service.listen_port}/", timeout=10).status_code == 200
     service.stop()
 
 

@@ -36,7 +36,7 @@ def front(tmp_path: Path) -> Iterator[Front]:
     front = Front(tmp_path)
     for host in ("h1", "h2"):
         front.heartbeat(host)
-        front.database.write(host_mappings.add, [HostMapping(host=host, cell_uuid=CELL1_UUID)], 1.0)
+        front.database.write(host_mappings.add_mappings, [HostMapping(host=host, cell_uuid=CELL1_UUID)], 1.0)
     yield front
     front.close()
 
@@ -83,9 +83,9 @@ def on_host(host: str, binary: str = "nova-compute", **fields: Any) -> dict[str,
 def test_services_of_all_levels_are_listed(front: Front) -> None:
     for binary in (SCHEDULER_BINARY, CONDUCTOR_BINARY, API_BINARY):
         process = Process(uuid=binary, binary=binary, host="c1", about=About(), started_at=0.0, last_seen=0.0, age=0.0)
-        front.database.write(processes.appear, "api", process)
+        front.database.write(processes.record_process, "api", process)
     in_cell = Process(uuid="cell", binary=CONDUCTOR_BINARY, host="c2", about=About(), started_at=0.0, last_seen=0.0, age=0.0)
-    front.cell.write(processes.appear, "cell", in_cell)
+    front.cell.write(processes.record_process, "cell", in_cell)
     zone = front.database.write(aggregates.create, "north", {"availability_zone": "north"})
     front.database.write(aggregates.add_host, zone.id, "h1")
 
@@ -123,7 +123,7 @@ def test_a_silent_host_is_down(front: Front) -> None:
 
 def test_a_cell_that_does_not_answer_is_left_out_and_named(front: Front, tmp_path: Path) -> None:
     service_id = id_of(front)
-    front.cell.database.dispose()
+    front.cell.database.dispose_connections()
     (tmp_path / "cell1.db").rename(tmp_path / "away.db")
     answer = front.get("/v2.1/os-services", {"OpenStack-API-Version": "compute 2.68"})
     assert answer.json["services"] == []
@@ -219,7 +219,7 @@ def test_members_do_not_list_services(front: Front) -> None:
 def test_other_services_cannot_be_changed(front: Front) -> None:
     uuid = "11111111-2222-4333-8444-555555555555"
     process = Process(uuid=uuid, binary=CONDUCTOR_BINARY, host="c1", about=About(), started_at=0.0, last_seen=0.0, age=0.0)
-    front.cell.write(processes.appear, "cell", process)
+    front.cell.write(processes.record_process, "cell", process)
     assert "Updating a nova-conductor service" in refusal(put(front, uuid, {"status": "disabled"}), 400)
 
 
@@ -237,7 +237,7 @@ def test_a_fencing_system_calls_a_host_dead_and_evacuates_it(front: Front) -> No
     assert "still in use" in refusal(evacuate(first), 400)
     told(put(front, id_of(front), {"forced_down": True}))
     assert evacuate(first).status_code == 200
-    DeadHostSweep(front.ledger, front.registry).look()
+    DeadHostSweep(front.ledger, front.registry).evacuate_dead()
     found = front.database.read(operations.open_for, [first, second])
     assert [found[uuid].kind for uuid in (first, second)] == [OperationKind.EVACUATE] * 2
 
@@ -251,7 +251,7 @@ def delete(front: Front, service: str, headers: dict[str, str] = NEWEST) -> int:
 
 def stop(front: Front, host: str) -> None:
     """The host's agent tells that it ends."""
-    front.cell.write(services.heartbeats, [Beat(host=host, binary=AGENT_BINARY, version=1, stopping=True)])
+    front.cell.write(services.record_heartbeats, [Beat(host=host, binary=AGENT_BINARY, version=1, stopping=True)])
 
 
 def test_a_host_that_has_ended_is_deleted_with_its_memberships(front: Front) -> None:
@@ -283,7 +283,7 @@ def test_a_host_with_servers_is_kept(front: Front) -> None:
 def test_another_service_is_deleted_once_it_is_silent(front: Front) -> None:
     for host in ("alive", "dead"):
         about = Process(uuid=host, binary=SCHEDULER_BINARY, host=host, about=About(), started_at=0.0, last_seen=0.0, age=0.0)
-        front.database.write(processes.appear, "api", msgspec.structs.replace(about, uuid=str(uuid.uuid4())))
+        front.database.write(processes.record_process, "api", msgspec.structs.replace(about, uuid=str(uuid.uuid4())))
     table = tables.api_processes
     front.database.write(lambda tx: tx.execute(sa.update(table).where(table.c.host == "dead").values(last_seen=1.0)))
     ids = {each["host"]: str(each["id"]) for each in listed(front, binary="nova-scheduler")}

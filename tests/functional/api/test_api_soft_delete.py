@@ -60,7 +60,7 @@ def test_a_delete_leaves_the_server_to_be_restored(front: Front, server: str) ->
     assert act(front, server, "restore").status_code == 202
     assert states(front, server) == ("SOFT_DELETED", "soft-delete", "restoring")
     write(front, server, power="on", task_number=asked.number + 3, task_state="done")
-    front.database.write(steps.finish, [asked.uuid], 1.0)
+    front.database.write(steps.finish_tasks, [asked.uuid], 1.0)
     assert states(front, server) == ("ACTIVE", "active", None)
     assert "it is not soft-deleted" in refusal(act(front, server, "restore"), 409)
 

@@ -166,9 +166,9 @@ def test_the_period_is_checked(front: Front, query: dict[str, Any], version: str
 def test_a_cell_that_is_down_is_named(front: Front) -> None:
     """Its servers are told as they were last known."""
     ran(front, 0)
-    mapping = front.registry.get(CELL1_UUID).mapping
-    front.database.write(cell_mappings.update, msgspec.structs.replace(mapping, database_url="sqlite:////nowhere/cell1.db"))
-    front.registry.refresh()
+    mapping = front.registry.get(CELL1_UUID).current_mapping
+    front.database.write(cell_mappings.update_mapping, msgspec.structs.replace(mapping, database_url="sqlite:////nowhere/cell1.db"))
+    front.registry.refresh_cells()
     with pytest.raises(errors.CellUnavailable):
         front.cell.read(lambda tx: None)
     answer = get(front, "/p1", **DAY)

@@ -12,7 +12,7 @@ import pytest
 
 from api.main import build_app
 from db.api.deployment import aggregates
-from db.api.rows.epochs import Epoch, bump
+from db.api.rows.epochs import Epoch, bump_epoch
 from db.api.servers import mappings
 from db.api.servers import networks as network_rows
 from db.sql.connection import ApiTransaction
@@ -51,7 +51,7 @@ class TwoFronts(Front):
 
     def newest(self) -> RequestSpec:
         [server] = self.database.read(mappings.list_, mappings.ServerQuery(limit=1, sort=(("created_at", "desc"),)))
-        return self.database.read(mappings.specs, [server.batch_id])[server.batch_id]
+        return self.database.read(mappings.specs_by_batch, [server.batch_id])[server.batch_id]
 
 
 @pytest.fixture(params=GROUNDS)
@@ -161,7 +161,7 @@ def test_a_boot_reads_no_epochs_by_themselves(fronts: TwoFronts) -> None:
     assert fronts.boots() == 202
     with StatementCounter(fronts.database) as counter:
         assert fronts.boots() == 202
-    assert counter.totals()[fronts.database.name].executions == BOOT_STATEMENTS
+    assert counter.totals_by_database()[fronts.database.name].executions == BOOT_STATEMENTS
 
 
 @on("fronts", "mariadb", "postgresql")
@@ -171,7 +171,7 @@ def test_a_boot_waits_for_no_change_under_way(fronts: TwoFronts) -> None:
     bumped, booted = threading.Event(), threading.Event()
 
     def change(tx: ApiTransaction) -> None:
-        bump(tx, Epoch.FLAVORS)
+        bump_epoch(tx, Epoch.FLAVORS)
         bumped.set()
         assert booted.wait(30)
 

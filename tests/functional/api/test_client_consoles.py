@@ -26,7 +26,7 @@ def client(site: ConsoleSite) -> Iterator[OpenStack]:
     front = site.front
     service = ApiService(front.settings.__replace__(port=0), front.registry, front.database, front.bus)
     service.start()
-    yield OpenStack(f"http://127.0.0.1:{service.port}/v2.1", project=TENANT["X-Project-Id"])
+    yield OpenStack(f"http://127.0.0.1:{service.listen_port}/v2.1", project=TENANT["X-Project-Id"])
     service.stop()
 
 

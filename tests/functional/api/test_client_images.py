@@ -18,7 +18,7 @@ def client(tmp_path: Path) -> Iterator[OpenStack]:
     front = Front(tmp_path, ApiSettings(images_folder=str(tmp_path / "images")))
     service = ApiService(front.settings.__replace__(port=0), front.registry, front.database, front.bus)
     service.start()
-    yield OpenStack(f"http://127.0.0.1:{service.port}/v2.1", knows_images=True)
+    yield OpenStack(f"http://127.0.0.1:{service.listen_port}/v2.1", knows_images=True)
     service.stop()
     front.close()
 

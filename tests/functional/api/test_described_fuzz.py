@@ -15,7 +15,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from api.http.microversions import MAXIMUM, MINIMUM, Version, text
+from api.http.microversions import MAXIMUM, MINIMUM, Version, format_version
 from tests.support import fleet
 from tests.support.api import IMAGE, TENANT, Front
 from tests.support.deciding import add_hosts, scheduler_of
@@ -103,7 +103,7 @@ def front(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Front]:
 
 def bodies(front: Front, version: Version) -> dict[tuple[str, str], dict[str, Any]]:
     """The schema of the body of each operation that has one, by method and path."""
-    answer = front.get(DESCRIPTION, {"OpenStack-API-Version": f"compute {text(version)}"})
+    answer = front.get(DESCRIPTION, {"OpenStack-API-Version": f"compute {format_version(version)}"})
     return {
         (method.upper(), path): operation["requestBody"]["content"]["application/json"]["schema"]
         for path, item in answer.json["paths"].items()
@@ -112,7 +112,7 @@ def bodies(front: Front, version: Version) -> dict[tuple[str, str], dict[str, An
     }
 
 
-@pytest.mark.parametrize("version", [MINIMUM, MAXIMUM], ids=text)
+@pytest.mark.parametrize("version", [MINIMUM, MAXIMUM], ids=format_version)
 def test_no_body_is_a_server_error(front: Front, version: Version) -> None:
     found = bodies(front, version)
     assert ("POST", "/v2.1/servers") in found
@@ -137,17 +137,17 @@ def _try(front: Front, version: Version, method: str, path: str, schema: dict[st
         filled = path
         for name, value in values.items():
             filled = filled.replace(f"{{{name}}}", quote(value, safe="", errors="surrogatepass"))
-        headers = {**role, "OpenStack-API-Version": f"compute {text(version)}", "Content-Type": "application/json"}
+        headers = {**role, "OpenStack-API-Version": f"compute {format_version(version)}", "Content-Type": "application/json"}
         answer = front.client.simulate_request(method, filled, headers=headers, body=json.dumps(body).encode())
         assert answer.status_code < 500 or answer.status_code == 501, f"{method} {filled} {body!r:.500}: {answer.text}"
 
     tried()
 
 
-@pytest.mark.parametrize("version", [MINIMUM, MAXIMUM], ids=text)
+@pytest.mark.parametrize("version", [MINIMUM, MAXIMUM], ids=format_version)
 def test_what_is_no_json_object_is_refused_by_every_operation(front: Front, version: Version) -> None:
     raw = (b"[" * 100_000, b"{" * 1000, b'{"a": ' + b"9" * 5000 + b"}", b"\xff\xfe", b"", b"null", b"[]", b'{"\\ud800": 1}', b"{}")
-    headers = {"OpenStack-API-Version": f"compute {text(version)}", "Content-Type": "application/json"}
+    headers = {"OpenStack-API-Version": f"compute {format_version(version)}", "Content-Type": "application/json"}
     for method, path in bodies(front, version):
         filled = re.sub(r"\{\w+\}", IMAGE, path)
         for each in (*raw, b'{"x": "' + b"y" * front.settings.max_body_size + b'"}'):

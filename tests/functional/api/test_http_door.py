@@ -16,7 +16,7 @@ import pytest
 import requests
 from waitress import wasyncore
 
-from api.http.http_server import ConnectionLimits, HttpServer, networks
+from api.http.http_server import ConnectionLimits, HttpServer, parse_networks
 from api.main import ApiService
 from api.opts import ApiSettings
 from objects import errors
@@ -54,7 +54,7 @@ class Door:
     def _serve(self) -> None:
         while not self._ending:
             wasyncore.loop(timeout=0.05, use_poll=True, map=self._sockets, count=1)
-            self.server.look(time.monotonic())
+            self.server.record_load(time.monotonic())
 
     @property
     def connections(self) -> int:
@@ -227,13 +227,13 @@ def test_one_peer_has_no_more_connections_than_it_may() -> None:
 
 def test_a_trusted_proxy_that_is_no_address_is_refused() -> None:
     with pytest.raises(errors.Misconfigured, match="trusted_proxies"):
-        networks(["proxy.example.org"])
+        parse_networks(["proxy.example.org"])
 
 
 def test_health_tells_of_threads_that_are_all_busy_and_of_connections() -> None:
     limits = ConnectionLimits(threads=2, max_connections=10)
     with door(limits) as made, contextlib.ExitStack() as stack:
-        assert made.server.trouble(made.begun_at, late=0.2) == ""
+        assert made.server.describe_overload(made.begun_at, late=0.2) == ""
         for _ in range(5):
             stack.enter_context(made.connect(b"GET /wait HTTP/1.1\r\n\r\n"))
         assert _told(made, "requests wait for one of 2 threads")
@@ -249,7 +249,7 @@ def test_health_tells_of_threads_that_are_all_busy_and_of_connections() -> None:
 def _told(made: Door, text: str, late: float = 0.2) -> bool:
     until = time.monotonic() + PATIENCE
     while time.monotonic() < until:
-        said = made.server.trouble(made.begun_at, late)
+        said = made.server.describe_overload(made.begun_at, late)
         if (text in said) if text else not said:
             return True
         time.sleep(0.05)
@@ -276,11 +276,11 @@ def test_a_thousand_slow_connections_keep_nobody_out(service: ApiService) -> Non
         with contextlib.ExitStack() as stack:
             for number in range(1050):
                 source = f"127.0.0.{2 + number % 3}"
-                slow = socket.create_connection(("127.0.0.1", service.port), timeout=PATIENCE, source_address=(source, 0))
+                slow = socket.create_connection(("127.0.0.1", service.listen_port), timeout=PATIENCE, source_address=(source, 0))
                 stack.enter_context(slow).sendall(b"GET /v2.1/flavors HTTP/1.1\r\nHost: 127.0.0.1\r\nX-A: ")
             for _ in range(5):
-                assert requests.get(f"http://127.0.0.1:{service.port}/v2.1/flavors", timeout=PATIENCE).status_code == 200
-                assert service.trouble() == ""
+                assert requests.get(f"http://127.0.0.1:{service.listen_port}/v2.1/flavors", timeout=PATIENCE).status_code == 200
+                assert service.find_trouble() == ""
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
@@ -289,7 +289,7 @@ def test_a_thousand_slow_connections_keep_nobody_out(service: ApiService) -> Non
     "path", ["/", "/v2.1", "/v2.1/servers", "/v2.1/servers/detail", "/v2.1/flavors", "/v2.1/flavors/1", "/v2.1/limits"]
 )
 def test_head_is_get_without_its_body(service: ApiService, path: str) -> None:
-    url = f"http://127.0.0.1:{service.port}{path}"
+    url = f"http://127.0.0.1:{service.listen_port}{path}"
     with requests.Session() as session:
         head, get = session.head(url, timeout=PATIENCE), session.get(url, timeout=PATIENCE)
         assert (head.status_code, head.content) == (get.status_code, b"")

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from cells.discovery import discover
+from cells.discovery import discover_hosts
 from cells.registry import CellRegistry, RegistrySettings
 from conductor.cell_conductor import CellConductor
 from db.api.deployment import host_mappings
@@ -88,9 +88,9 @@ def test_what_a_process_says_of_itself_is_cleaned(cloud: World, conductor: CellC
 @pytest.mark.parametrize("server", SERVERS)
 def test_a_host_that_the_server_takes_for_another_is_no_error(tmp_path: Path, server: str) -> None:
     with database_on(server, tmp_path, "api") as database:
-        database.write(host_mappings.add, [HostMapping(host="h1", cell_uuid="c1")], 1.0)
+        database.write(host_mappings.add_mappings, [HostMapping(host="h1", cell_uuid="c1")], 1.0)
         asked = [HostMapping(host=host, cell_uuid="c1") for host in ("h1", "h1 ", "H1", "h2")]
-        elsewhere = database.write(host_mappings.add, asked, 1.0)
+        elsewhere = database.write(host_mappings.add_mappings, asked, 1.0)
         there = {mapping.host for mapping in database.read(host_mappings.list_all)}
         assert there | {mapping.host for mapping in elsewhere} == {"h1", "h1 ", "H1", "h2"}
 
@@ -99,14 +99,14 @@ def test_hosts_stored_before_are_listed_and_deleted_and_not_mapped(tmp_path: Pat
     with world(tmp_path, {"cell1": ["h1"]}) as cloud:
         cell = cloud.databases["cell1"]
         for host in (ESCAPES, "h1 "):
-            cell.write(services.heartbeat, host, AGENT_BINARY, 1, 1.0)
+            cell.write(services.record_heartbeat, host, AGENT_BINARY, 1, 1.0)
         registry = CellRegistry(cloud.api, RegistrySettings())
-        found = discover(registry, cloud.api)
+        found = discover_hosts(registry, cloud.api)
         registry.close()
         assert len(found.refused) == 2
         assert {mapping.host for mapping in cloud.api.read(host_mappings.list_all)} == {"h1"}
-        cell_uuid = cloud.api.read(host_mappings.homes)["h1"]
-        cloud.api.write(host_mappings.add, [HostMapping(host=ESCAPES, cell_uuid=cell_uuid)], 1.0)
+        cell_uuid = cloud.api.read(host_mappings.cell_uuid_by_host)["h1"]
+        cloud.api.write(host_mappings.add_mappings, [HostMapping(host=ESCAPES, cell_uuid=cell_uuid)], 1.0)
         shell = Shell(tmp_path, capsys)
         for form in ("", " -f value", " -f csv", " -f json", " -f yaml", " -f table"):
             out = shell.done(f"host list{form}")

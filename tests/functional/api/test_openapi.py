@@ -11,14 +11,14 @@ from typing import Any
 import jsonschema
 import pytest
 
-from api.http.microversions import MAXIMUM, MINIMUM, Since, Version, text
+from api.http.microversions import MAXIMUM, MINIMUM, Microversion, Version, format_version
 from api.http.openapi import DIALECT
 from api.http.validation import VALIDATED
 from tests.support.api import TENANT, Front
 from tests.support.routes import routes_of
 
 PATH = "/v2.1/superconductor/openapi.json"
-VERSIONS = sorted({MINIMUM, MAXIMUM, *(change.value for change in Since if change.value <= MAXIMUM)})
+VERSIONS = sorted({MINIMUM, MAXIMUM, *(change.value for change in Microversion if change.value <= MAXIMUM)})
 WITHOUT_BODY = {
     ("PUT", "/v2.1/servers/{server_id}/tags/{tag}"),
     ("PUT", "/image/v2/images/{image_id}/file"),
@@ -37,7 +37,7 @@ def front(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Front]:
 
 
 def described(front: Front, version: Version = MAXIMUM, headers: dict[str, str] = TENANT) -> dict[str, Any]:
-    answer = front.get(PATH, {**headers, "OpenStack-API-Version": f"compute {text(version)}"})
+    answer = front.get(PATH, {**headers, "OpenStack-API-Version": f"compute {format_version(version)}"})
     assert answer.status_code == 200, answer.text
     document: dict[str, Any] = answer.json
     return document
@@ -82,10 +82,10 @@ def test_a_version_has_its_own_routes_and_bodies(front: Front) -> None:
 
 
 @pytest.mark.one_in(4)
-@pytest.mark.parametrize("version", VERSIONS, ids=text)
+@pytest.mark.parametrize("version", VERSIONS, ids=format_version)
 def test_a_description_is_consistent(front: Front, version: Version) -> None:
     document = described(front, version)
-    assert (document["openapi"], document["info"]["version"]) == (DIALECT, text(version))
+    assert (document["openapi"], document["info"]["version"]) == (DIALECT, format_version(version))
     identifiers = [operation["operationId"] for _, _, operation in operations(document)]
     assert len(identifiers) == len(set(identifiers))
     for reference in re.findall(r'"\$ref": "#/([^"]+)"', json.dumps(document)):

@@ -98,7 +98,7 @@ def _scatter(tx: Connection, chance: random.Random) -> None:
 
 @pytest.fixture(scope="module")
 def specs(database: Database, crowd: dict[str, Server]) -> dict[str, RequestSpec]:
-    return database.read(mappings.specs, {server.batch_id for server in crowd.values()})
+    return database.read(mappings.specs_by_batch, {server.batch_id for server in crowd.values()})
 
 
 Specs = dict[str, RequestSpec]
@@ -227,7 +227,7 @@ def test_a_page_goes_on_from_where_its_marker_stood(
     database: Database, crowd: dict[str, Server], sort: tuple[tuple[str, str], ...]
 ) -> None:
     """Where the marker stands by now does not matter then, nor whether it is there at all."""
-    whole = database.read(listing.page, ServerQuery(sort=sort, include_deleted=True))
+    whole = database.read(listing.list_page, ServerQuery(sort=sort, include_deleted=True))
     for number, (server, position) in enumerate(zip(whole.servers, whole.positions, strict=True)):
         rest = ServerQuery(sort=sort, include_deleted=True, marker=server.uuid, position=position)
         assert database.read(mappings.list_, rest) == list(whole.servers[number + 1 :])
@@ -241,7 +241,7 @@ def test_no_database_searches_for_an_expression(database: Database, crowd: dict[
     """Those that some engines never finish are answered, and no statement holds them."""
     with StatementCounter() as counter:
         assert database.read(mappings.list_, ServerQuery(**{field: pattern})) == []  # type: ignore[arg-type]  # the name is a field's
-    assert not [text for _, text in counter.statements() if "regexp" in text.lower() or "~" in text]
+    assert not [text for _, text in counter.count_by_statement() if "regexp" in text.lower() or "~" in text]
 
 
 def test_a_search_goes_on_over_many_pages_and_finds_each_server_once(
@@ -283,7 +283,7 @@ def test_plain_text_is_found_as_an_expression_would_find_it(database: Database, 
 )
 def test_an_expression_means_the_same_on_every_server(database: Database, crowd: dict[str, Server], pattern: str) -> None:
     with contextlib.suppress(errors.Invalid):
-        regexes.check(pattern, "name")
+        regexes.check_pattern(pattern, "name")
         expected = {uuid for uuid, server in crowd.items() if re2.search(pattern, server.name)}
         listed = database.read(mappings.list_, ServerQuery(name=pattern, include_deleted=True))
         assert {server.uuid for server in listed} == expected
@@ -321,7 +321,7 @@ def test_get_finds_a_server_of_the_project_deleted_or_not(database: Database, cr
 def test_counts_are_by_cell_and_state_of_what_is_not_deleted(database: Database, crowd: dict[str, Server]) -> None:
     live = [server for server in crowd.values() if not server.deleted]
     places = {(server.cell_uuid, server.state) for server in live}
-    assert set(database.read(mappings.counts)) == {
+    assert set(database.read(mappings.count_by_state)) == {
         StateCount(cell_uuid=cell, state=state, count=sum((s.cell_uuid, s.state) == (cell, state) for s in live))
         for cell, state in places
     }

@@ -18,7 +18,7 @@ import sqlalchemy as sa
 from db.api.projects import quotas
 from db.api.queue import builds
 from db.api.queue.accepting import Accepted, NewBatch, NewServer
-from db.api.queue.accepting import accept as accept_batches
+from db.api.queue.accepting import accept_batch as accept_batches
 from db.api.reconcile import events
 from db.api.reconcile.events import FeedPosition
 from db.api.rows.tables import instance_mappings
@@ -70,12 +70,12 @@ def accept(
 
 def used(queue: Queue, project: str = "p") -> QuotaUsage:
     """What the project is charged for; that this is what it has is checked on the way."""
-    assert queue.database.read(quota_audit.differences) == []
+    assert queue.database.read(quota_audit.list_differences) == []
     return queue.database.read(quotas.get, project).used
 
 
 def of(count: int) -> QuotaUsage:
-    return QuotaUsage.of(SIZE, count)
+    return QuotaUsage.of_flavor(SIZE, count)
 
 
 # -- races -------------------------------------------------------------------------------------------------------------------
@@ -135,7 +135,7 @@ def test_projects_do_not_share_a_limit_and_do_not_wait_for_each_other(queue: Que
     locked, done = threading.Event(), threading.Event()
 
     def hold(tx: ApiTransaction) -> None:
-        quotas.lock(tx, "busy")
+        quotas.lock_project(tx, "busy")
         locked.set()
         assert done.wait(60)
 
@@ -169,9 +169,9 @@ def test_everything_at_once_ends_with_what_the_rows_say(queue: Queue) -> None:
             fences = queue.lease(drawn.choice(batches))
             (queue.bury if drawn.random() < 0.5 else queue.hand_over)(fences)
         else:
-            queue.database.write(quotas.change, project, OwnLimits(instances=drawn.randint(5, 20)), force=True)
-            assert queue.database.read(quota_audit.differences) == []
-            assert queue.database.write(quota_audit.repair, project) == []
+            queue.database.write(quotas.change_limits, project, OwnLimits(instances=drawn.randint(5, 20)), force=True)
+            assert queue.database.read(quota_audit.list_differences) == []
+            assert queue.database.write(quota_audit.repair_charges, project) == []
 
     def work(number: int) -> None:
         drawn = random.Random(number)
@@ -228,7 +228,7 @@ def test_a_batch_that_may_be_smaller_is_cut_to_what_there_is_room_for(queue: Que
     found = [queue.database.read(mappings.get, server) for server in accepted.uuids]
     assert [server.name for server in found if server] == names
     assert queue.requests().keys() == queue.mapped().keys() == set(accepted.uuids)
-    assert queue.database.read(mappings.specs, [accepted.batch_id])[accepted.batch_id].num_instances == room
+    assert queue.database.read(mappings.specs_by_batch, [accepted.batch_id])[accepted.batch_id].num_instances == room
     assert used(queue) == of(room)
     with pytest.raises(errors.OverQuota, match="Requested 2-5"):
         accept(queue, 5, at_least=2, limits=QuotaLimits(instances=room + 1))
@@ -239,27 +239,27 @@ def test_usage_is_kept_where_there_is_no_limit_so_that_a_later_one_is_exact(queu
     with pytest.raises(
         errors.Invalid, match=r"^Quota limit 5 for instances must be greater than or equal to already used and reserved 7"
     ):
-        queue.database.write(quotas.change, "p", OwnLimits(instances=5))
-    queue.database.write(quotas.change, "p", OwnLimits(instances=8))
+        queue.database.write(quotas.change_limits, "p", OwnLimits(instances=5))
+    queue.database.write(quotas.change_limits, "p", OwnLimits(instances=8))
     accept(queue)
     with pytest.raises(errors.OverQuota, match="already used 8 of 8 instances"):
         accept(queue)
-    queue.database.write(quotas.change, "p", OwnLimits(instances=5), force=True)
+    queue.database.write(quotas.change_limits, "p", OwnLimits(instances=5), force=True)
     with pytest.raises(errors.OverQuota, match="already used 8 of 5 instances"):
         accept(queue)
-    queue.database.write(quotas.forget, "p")
+    queue.database.write(quotas.forget_limits, "p")
     accept(queue)
     assert used(queue) == of(9)
 
 
 def test_a_batch_costs_one_statement_and_so_does_the_delete_of_a_server(queue: Queue) -> None:
     def executed(part: str, counter: StatementCounter) -> int:
-        return sum(count.executions for (_, text), count in counter.statements().items() if re.search(rf"\b{part}\b", text))
+        return sum(count.executions for (_, text), count in counter.count_by_statement().items() if re.search(rf"\b{part}\b", text))
 
     with StatementCounter(queue.database) as counter:
         accepted = accept(queue, 30, limits=QuotaLimits(instances=1000))
         assert executed("quotas", counter) == 1
-        counter.reset()
+        counter.reset_counts()
         queue.delete(accepted.uuids[0])
         assert executed("quotas", counter) == 1
 
@@ -269,12 +269,12 @@ def test_a_batch_costs_one_statement_and_so_does_the_delete_of_a_server(queue: Q
 
 def event(uuid: str, kind: EventKind, version: int, state: str) -> FeedEvent:
     summary = InstanceSummary(state=state, host="h0", node="h0", updated_at=NOW)
-    return FeedEvent(sequence=0, kind=kind, key=uuid, version=version, payload=stored.dump(summary))
+    return FeedEvent(sequence=0, kind=kind, key=uuid, version=version, payload=stored.dump_value(summary))
 
 
 def apply(queue: Queue, *page: FeedEvent) -> None:
-    cursor = queue.database.write(events.cursor, CELLS[0])
-    queue.ledger.write(events.apply, FeedPosition(cell_uuid=CELLS[0], cursor=cursor, upto=cursor + 1), list(page))
+    cursor = queue.database.write(events.lock_cursor, CELLS[0])
+    queue.ledger.write(events.apply_page, FeedPosition(cell_uuid=CELLS[0], cursor=cursor, upto=cursor + 1), list(page))
 
 
 @pytest.mark.parametrize("where", ["queued", "leased", "claimed", "handed over", "active", "error in its cell", "buried"])
@@ -283,7 +283,9 @@ def test_a_server_is_freed_by_its_first_delete_wherever_it_is(queue: Queue, wher
     one, other = batch.uuids
     fences = {} if where == "queued" else queue.lease(batch.batch_id)
     if where == "claimed":
-        asked = msgspec.structs.replace(queue.database.read(mappings.specs, [batch.batch_id])[batch.batch_id], fences=fences)
+        asked = msgspec.structs.replace(
+            queue.database.read(mappings.specs_by_batch, [batch.batch_id])[batch.batch_id], fences=fences
+        )
         queue.site.scheduler().select_destinations(fleet.CONTEXT, asked, list(fences))
     elif where == "buried":
         assert sorted(queue.bury(fences)) == sorted(batch.uuids)
@@ -307,7 +309,7 @@ def test_a_server_is_freed_by_its_first_delete_wherever_it_is(queue: Queue, wher
     assert used(queue) == of(1)
     for version in (7, 7, 5):  # the cell says that it ended: now, once more, and something old
         apply(queue, event(one, EventKind.ENDED, version, "deleted"))
-    queue.database.write(mappings.ended, [one], NOW)
+    queue.database.write(mappings.confirm_deletes, [one], NOW)
     assert used(queue) == of(1)
     assert queue.delete(other, project_id="somebody else's") is None
     assert used(queue) == of(1)
@@ -354,18 +356,18 @@ def test_a_delete_that_is_rolled_back_frees_nothing(queue: Queue) -> None:
 def test_the_audit_names_what_differs_and_repairs_it(queue: Queue) -> None:
     accept(queue, 3)
     accept(queue, 2, project="q")
-    queue.database.write(quotas.change, "q", OwnLimits(cores=50))
-    queue.database.write(quotas.correct, "q", of(9))
-    queue.database.write(quotas.correct, "r", of(9))  # a project that has no row, and gets none
-    queue.database.write(quotas.lock, "s")
-    queue.database.write(quotas.correct, "s", of(4))
+    queue.database.write(quotas.change_limits, "q", OwnLimits(cores=50))
+    queue.database.write(quotas.correct_usage, "q", of(9))
+    queue.database.write(quotas.correct_usage, "r", of(9))  # a project that has no row, and gets none
+    queue.database.write(quotas.lock_project, "s")
+    queue.database.write(quotas.correct_usage, "s", of(4))
     drifts = [
         quota_audit.Drift(project_id="q", used=of(9), counted=of(2)),
         quota_audit.Drift(project_id="s", used=of(4), counted=QuotaUsage()),
     ]
-    assert queue.database.read(quota_audit.differences) == drifts
-    assert [queue.database.write(quota_audit.repair, drift.project_id) for drift in drifts] == [[drift] for drift in drifts]
-    assert queue.database.write(quota_audit.repair, "p") == []
+    assert queue.database.read(quota_audit.list_differences) == drifts
+    assert [queue.database.write(quota_audit.repair_charges, drift.project_id) for drift in drifts] == [[drift] for drift in drifts]
+    assert queue.database.write(quota_audit.repair_charges, "p") == []
     assert used(queue, "q") == of(2)
     assert queue.database.read(quotas.get, "q").own == OwnLimits(cores=50)
 
@@ -376,15 +378,15 @@ def test_servers_of_a_release_without_quotas_are_never_freed_before_they_are_cha
 
     def forget_sizes(tx: ApiTransaction) -> None:
         tx.execute(sa.update(instance_mappings).values(vcpus=None, memory_mb=None))
-        quotas.correct(tx, "p", QuotaUsage())
+        quotas.correct_usage(tx, "p", QuotaUsage())
 
     queue.database.write(forget_sizes)
     accept(queue, 1)
     assert queue.delete(old[0]) is not None
     assert queue.database.read(quotas.get, "p").used == of(1)
-    (drift,) = queue.database.read(quota_audit.differences)
+    (drift,) = queue.database.read(quota_audit.list_differences)
     assert (drift.used, drift.counted.instances) == (of(1), 3)
-    assert queue.database.write(quota_audit.repair, "p") == [quota_audit.Drift(project_id="p", used=of(1), counted=of(3))]
+    assert queue.database.write(quota_audit.repair_charges, "p") == [quota_audit.Drift(project_id="p", used=of(1), counted=of(3))]
     assert used(queue) == of(3)
     for server in old:
         queue.delete(server)
@@ -406,9 +408,9 @@ def test_a_repair_waits_for_who_is_accepting_and_counts_what_they_committed(queu
     accepting = threading.Thread(target=queue.database.write, args=(slowly,))
     accepting.start()
     assert charged.wait(60)
-    repairing = threading.Thread(target=lambda: found.append(queue.database.write(quota_audit.repair, "p")))
+    repairing = threading.Thread(target=lambda: found.append(queue.database.write(quota_audit.repair_charges, "p")))
     repairing.start()
-    assert queue.database.read(quota_audit.differences) == []
+    assert queue.database.read(quota_audit.list_differences) == []
     repairing.join(0.3)
     assert repairing.is_alive()
     go_on.set()
@@ -433,8 +435,8 @@ def test_batches_accepted_together_are_charged_to_their_projects(queue: Queue) -
         accepted = queue.database.write(accept_batches, arrivals, NOW)
     assert [a.uuids for a in accepted] == [tuple(s.uuid for s in a.servers) for a in arrivals]
     assert (used(queue), used(queue, "q")) == (of(5), of(1))
-    (count,) = counter.totals().values()
-    assert count.executions == 6, counter.statements()  # specs, requests, mappings, secrets, and the two projects
+    (count,) = counter.totals_by_database().values()
+    assert count.executions == 6, counter.count_by_statement()  # specs, requests, mappings, secrets, and the two projects
 
 
 def test_batches_that_do_not_all_fit_are_not_accepted_together(queue: Queue) -> None:

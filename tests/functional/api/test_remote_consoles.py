@@ -95,7 +95,7 @@ def certificate(folder: Path) -> tuple[Path, Path]:
 
 def relayed(site: ConsoleSite, request: bytes) -> tuple[bytes, socket.socket]:
     """The agent's answer to what a proxy sends, and the connection."""
-    port = site.agents.services["h1"]._agent._relay._listen()
+    port = site.agents.services["h1"]._agent._relay._open_listener()
     connection = socket.create_connection(("127.0.0.1", port), PATIENCE)
     connection.sendall(request)
     return connection.recv(1000), connection
@@ -146,7 +146,7 @@ def test_a_guest_that_goes_ends_its_sessions_and_tokens(site: ConsoleSite) -> No
     url = site.url(server)
     with open_websocket(url) as console:
         read_until(console, b"serial console")
-        site.agents.services["h1"]._agent._relay.forget(server)  # as before each destroy
+        site.agents.services["h1"]._agent._relay.forget_guest(server)  # as before each destroy
         ended(console)
     answer, connection = relayed(site, f"CONNECT {access_path(token_in(url))} HTTP/1.1\r\n\r\n".encode())
     connection.close()
@@ -159,7 +159,7 @@ def test_a_destroy_forgets_the_guest(site: ConsoleSite) -> None:
     agent = site.agents.services["h1"]._agent
     with open_websocket(site.url(server)) as console:
         read_until(console, b"serial console")
-        agent.found(site.agents.drivers["h1"].guests())
+        agent.report_found(site.agents.drivers["h1"].guests())
         agent.delete([DeleteOrder(instance_uuid=server, attempt=1, fence=1)])
         ended(console)
 

@@ -55,12 +55,12 @@ def kept(front: Front, server: str) -> BootSecrets | None:
 
 def spec_of(front: Front, server: str) -> RequestSpec:
     batch = front.batch_of(server)
-    return front.database.read(mappings.specs, [batch])[batch]
+    return front.database.read(mappings.specs_by_batch, [batch])[batch]
 
 
 def erase(front: Front) -> None:
     """What a conductor does once nothing of them is queued."""
-    front.database.write(secrets.erase_requests, front.database.read(secrets.decided))
+    front.database.write(secrets.erase_requests, front.database.read(secrets.list_decided))
 
 
 def test_a_password_is_made_told_and_kept_sealed(front: Front) -> None:
@@ -154,7 +154,7 @@ def test_files_are_kept_sealed_and_shown_nowhere(front: Front) -> None:
     found = kept(front, server)
     assert found is not None
     assert [(file.path, file.contents) for file in found.files] == [("/etc/motd", FILE["contents"])]
-    assert "hunter" not in found.mask(f"{FILE['contents']} marked-hunter2")
+    assert "hunter" not in found.mask_text(f"{FILE['contents']} marked-hunter2")
     assert FILE["contents"] not in front.get(f"/v2.1/servers/{server}", NEWEST).text
     assert FILE["contents"] not in repr(spec_of(front, server)) + repr(found)
 

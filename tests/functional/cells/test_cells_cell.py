@@ -22,7 +22,7 @@ from objects.console import ConsoleKind, ConsoleListener
 from objects.context import RequestContext
 from objects.diagnostics import Diagnostics
 from objects.task import TaskOrder
-from rpc.compute import HostOrders, serve
+from rpc.compute import HostOrders, serve_topic
 from rpc.errors import Unreachable
 from rpc.transport import Bus
 from tests.support.cell_databases import Cells, cells_on
@@ -80,7 +80,7 @@ def test_an_agent_that_does_not_answer_holds_up_no_order(tmp_path: Path) -> None
         asked.set()
         return let_go.wait(30.0)
 
-    asking = threading.Thread(target=cell.ask, args=(answer, 30.0))
+    asking = threading.Thread(target=cell.ask_agent, args=(answer, 30.0))
     asking.start()
     try:
         assert asked.wait(30.0)
@@ -97,9 +97,9 @@ def test_orders_reach_the_agents_of_the_cell_and_of_no_other(cells: Cells, regis
     for cell in (east, west):
         assert cell._bus is not None
         agents[cell.name] = Agent()
-        serve(cell._bus, "same-name", agents[cell.name])
+        serve_topic(cell._bus, "same-name", agents[cell.name])
     assert west.compute is not None
-    west.send(west.compute.order, [HostOrders(CONTEXT, "same-name", [DeleteOrder(instance_uuid="i-1", attempt=1)])])
+    west.send(west.compute.send_orders, [HostOrders(CONTEXT, "same-name", [DeleteOrder(instance_uuid="i-1", attempt=1)])])
     assert agents["west"].came.wait(10)
     assert [order.instance_uuid for order in agents["west"].deletes] == ["i-1"]
     assert agents["east"].deletes == []
@@ -107,7 +107,7 @@ def test_orders_reach_the_agents_of_the_cell_and_of_no_other(cells: Cells, regis
 
 def test_a_sick_bus_does_not_close_the_database(cells: Cells, registry: CellRegistry) -> None:
     cells.add("east")
-    (cell,) = registry.cells()
+    (cell,) = registry.list_cells()
 
     def fail() -> None:
         raise Unreachable("bus rabbit://sc:***@mq/east did not take the message")
@@ -123,11 +123,11 @@ def test_a_sick_bus_does_not_close_the_database(cells: Cells, registry: CellRegi
 
 def test_reads_writes_and_other_deadlines_reach_the_same_database(cells: Cells, registry: CellRegistry) -> None:
     cells.add("east")
-    (cell,) = registry.cells()
-    cell.write(services.heartbeat, "h1", "superconductor-compute", 1, now=5.0)
-    cell.within(20.0).write(services.heartbeat, "h2", "superconductor-compute", 1, 6.0)
-    assert [s.host for s in cell.within(20.0).read(services.list_all)] == ["h1", "h2"]
-    assert cell.within(20.0).send(str.upper, "sent") == "SENT"
+    (cell,) = registry.list_cells()
+    cell.write(services.record_heartbeat, "h1", "superconductor-compute", 1, now=5.0)
+    cell.with_timeout(20.0).write(services.record_heartbeat, "h2", "superconductor-compute", 1, 6.0)
+    assert [s.host for s in cell.with_timeout(20.0).read(services.list_all)] == ["h1", "h2"]
+    assert cell.with_timeout(20.0).send(str.upper, "sent") == "SENT"
 
 
 def test_fan_out_answers_for_every_cell_in_order(cells: Cells, registry: CellRegistry) -> None:
@@ -135,7 +135,7 @@ def test_fan_out_answers_for_every_cell_in_order(cells: Cells, registry: CellReg
     cells.add_unreachable("b", f"sqlite:///{cells.folder}/b.db")
     cells.add("c")
     cells.report("c", "h1")
-    answers = fan_out(registry.cells(), services.list_all)
+    answers = fan_out(registry.list_cells(), services.list_all)
     assert [(type(answer), answer.cell.name) for answer in answers] == [(Answered, "a"), (Unanswered, "b"), (Answered, "c")]
     assert [len(answer.value) if isinstance(answer, Answered) else answer.reason[:8] for answer in answers] == [0, "cell 'b'", 1]
 
@@ -147,4 +147,4 @@ def test_fan_out_does_not_hide_faults_of_the_question(cells: Cells, registry: Ce
         raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
-        fan_out(registry.cells(), wrong)
+        fan_out(registry.list_cells(), wrong)

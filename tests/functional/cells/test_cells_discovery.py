@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from cells.discovery import Discovery, HostConflict, discover
+from cells.discovery import Discovery, HostConflict, discover_hosts
 from cells.registry import CellRegistry
 from db.api.deployment import host_mappings
 from db.api.rows import epochs
@@ -32,7 +32,7 @@ def test_new_hosts_are_mapped_to_the_cell_they_report_in(cells: Cells, registry:
     east, west = cells.add("east"), cells.add("west")
     cells.report("east", "e1", "e2")
     cells.report("west", "w1")
-    found = discover(registry, cells.api)
+    found = discover_hosts(registry, cells.api)
     assert _mapped(cells) == {"e1": east.uuid, "e2": east.uuid, "w1": west.uuid}
     assert {m.host for m in found.mapped} == {"e1", "e2", "w1"}
     assert (found.conflicts, found.unreachable, found.hosts) == ((), (), 3)
@@ -42,28 +42,28 @@ def test_new_hosts_are_mapped_to_the_cell_they_report_in(cells: Cells, registry:
 def test_only_agents_make_hosts(cells: Cells, registry: CellRegistry) -> None:
     cells.add("east")
     cells.report("east", "controller", binary="superconductor-conductor")
-    assert discover(registry, cells.api) == Discovery()
+    assert discover_hosts(registry, cells.api) == Discovery()
     assert _mapped(cells) == {}
 
 
 def test_a_second_run_adds_what_is_new_and_writes_nothing_otherwise(cells: Cells, registry: CellRegistry) -> None:
     cells.add("east")
     cells.report("east", "e1")
-    discover(registry, cells.api)
+    discover_hosts(registry, cells.api)
     before = cells.api.read(epochs.read)
-    assert discover(registry, cells.api).mapped == ()
+    assert discover_hosts(registry, cells.api).mapped == ()
     assert cells.api.read(epochs.read) == before, "nothing that caches hosts has to load them again"
     cells.report("east", "e2")
-    assert [m.host for m in discover(registry, cells.api).mapped] == ["e2"]
+    assert [m.host for m in discover_hosts(registry, cells.api).mapped] == ["e2"]
 
 
 def test_a_mapped_host_that_reports_in_another_cell_is_told_and_stays_where_it_is(cells: Cells, registry: CellRegistry) -> None:
     east = cells.add("east")
     cells.add("west")
     cells.report("east", "twin")
-    discover(registry, cells.api)
+    discover_hosts(registry, cells.api)
     cells.report("west", "twin", "w1")
-    found = discover(registry, cells.api)
+    found = discover_hosts(registry, cells.api)
     assert found.conflicts == (HostConflict(host="twin", seen_in=("east", "west"), mapped_to="east"),)
     assert str(found.conflicts[0]).startswith("Host 'twin' reports in cell 'east' and 'west' and stays mapped to cell 'east'")
     assert _mapped(cells)["twin"] == east.uuid
@@ -72,9 +72,9 @@ def test_a_mapped_host_that_reports_in_another_cell_is_told_and_stays_where_it_i
 
 def test_a_host_that_changed_its_cell_is_told_and_stays_where_it_is(cells: Cells, registry: CellRegistry) -> None:
     east, _ = cells.add("east"), cells.add("west")
-    cells.api.write(host_mappings.add, [HostMapping(host="moved", cell_uuid=east.uuid)], 0.0)
+    cells.api.write(host_mappings.add_mappings, [HostMapping(host="moved", cell_uuid=east.uuid)], 0.0)
     cells.report("west", "moved")
-    assert discover(registry, cells.api).conflicts == (HostConflict(host="moved", seen_in=("west",), mapped_to="east"),)
+    assert discover_hosts(registry, cells.api).conflicts == (HostConflict(host="moved", seen_in=("west",), mapped_to="east"),)
     assert _mapped(cells) == {"moved": east.uuid}
 
 
@@ -83,7 +83,7 @@ def test_a_new_host_name_in_two_cells_is_mapped_to_neither(cells: Cells, registr
     cells.add("west")
     cells.report("east", "twin")
     cells.report("west", "twin")
-    found = discover(registry, cells.api)
+    found = discover_hosts(registry, cells.api)
     assert found.conflicts == (HostConflict(host="twin", seen_in=("east", "west"), mapped_to=None),)
     assert found.mapped == ()
     assert _mapped(cells) == {}
@@ -94,7 +94,7 @@ def test_unreachable_cells_are_told_and_the_others_done(cells: Cells, registry: 
     cells.report("east", "e1")
     cells.add_unreachable("gone", f"sqlite:///{cells.folder}/gone.db")
     cells.add_unreachable("dead", f"mysql+pymysql://sc:secret@127.0.0.1:{closed_port()}/cell")
-    found = discover(registry, cells.api)
+    found = discover_hosts(registry, cells.api)
     assert [m.host for m in found.mapped] == ["e1"]
     assert [cell.cell for cell in found.unreachable] == ["dead", "gone"]
     assert "secret" not in str(found)
@@ -109,7 +109,7 @@ def test_many_runs_at_once_map_every_host_once(cells: Cells, registry: CellRegis
 
     def run() -> None:
         barrier.wait(10)
-        results.append(discover(registry, cells.api))
+        results.append(discover_hosts(registry, cells.api))
 
     threads = [threading.Thread(target=run) for _ in range(6)]
     for thread in threads:

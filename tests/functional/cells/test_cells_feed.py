@@ -25,12 +25,12 @@ def cell(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Cell]:
     mapping = cells.add("east")
     with cells.registry() as registry:
         yield registry.get(mapping.uuid)
-    place.end(cells.api.dispose, place.release)
+    place.end(cells.api.dispose_connections, place.release)
 
 
 def _happen(cell: Cell, *keys: str, at: float = 100.0) -> None:
     events = [feed.NewEvent(kind=EventKind.ACTIVE, key=key, version=1, payload="{}") for key in keys]
-    cell.write(feed.append, events, at)
+    cell.write(feed.append_events, events, at)
 
 
 def _keys(reader: FeedReader, limit: int = 1000) -> list[str]:
@@ -44,15 +44,15 @@ def test_pages_follow_each_other_without_gap_or_repetition(cell: Cell) -> None:
     _happen(cell, "d")
     assert _keys(reader, 2) == ["c", "d"]
     assert _keys(reader) == []
-    assert reader.cursor == reader.read().head
+    assert reader.last_event == reader.read().head
 
 
 def test_seek_reads_again_what_could_not_be_used(cell: Cell) -> None:
     _happen(cell, "a", "b")
     reader = FeedReader(cell)
-    start = reader.cursor
+    start = reader.last_event
     assert _keys(reader) == ["a", "b"]
-    reader.seek(start)
+    reader.seek_event(start)
     assert _keys(reader) == ["a", "b"]
 
 
@@ -61,12 +61,12 @@ def test_a_reader_behind_a_trimmed_feed_is_told_until_it_restarts(cell: Cell) ->
     slow, quick = FeedReader(cell), FeedReader(cell)
     assert _keys(quick) == ["a", "b"]
     _happen(cell, "c", at=200.0)
-    cell.write(feed.trim, 150.0)
+    cell.write(feed.trim_events, 150.0)
     for _ in range(2):
         batch = slow.read()
         assert batch.behind
         assert batch.events == ()
-    assert slow.restart() == 3
+    assert slow.restart_at_end() == 3
     _happen(cell, "d", at=300.0)
     assert _keys(slow) == ["d"]
     assert _keys(quick) == ["c", "d"], "a reader that had read what was trimmed is not behind"
@@ -76,7 +76,7 @@ def test_a_feed_restored_from_a_backup_counts_as_behind(cell: Cell) -> None:
     _happen(cell, "a")
     reader = FeedReader(cell, cursor=50)
     assert reader.read().behind
-    assert reader.restart() == 1
+    assert reader.restart_at_end() == 1
     assert not reader.read().behind
 
 
@@ -87,7 +87,7 @@ def test_an_unreachable_cell_raises_and_moves_nothing(tmp_path: Path) -> None:
         reader = FeedReader(registry.get(mapping.uuid), cursor=7)
         with pytest.raises(errors.CellUnavailable):
             reader.read()
-        assert reader.cursor == 7
+        assert reader.last_event == 7
 
 
 def test_reading_makes_no_temporary_table_on_a_server_that_counts_them(cell: Cell, request: pytest.FixtureRequest) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from cells.administration import CellChange, NewCell, change_cell, create_cell, delete_cell, find_cell
-from cells.discovery import discover
+from cells.discovery import discover_hosts
 from objects.cell import CellState
 from service.periodic import wait_until
 from tests.support import fleet
@@ -42,7 +42,7 @@ def test_a_cell_goes_and_comes_back_while_everything_runs(cloud: World) -> None:
     assert boot(cloud) == "active"
     again = NewCell(name="again", database_url=before.database_url, transport_url=before.transport_url)
     made = create_cell(cloud.api, again)
-    found = discover(cloud.keeper.registry, cloud.api)
+    found = discover_hosts(cloud.keeper.registry, cloud.api)
     mapped = [(mapping.host, mapping.cell_uuid) for mapping in found.mapped]
     assert mapped in ([("b1", made.uuid)], []), "its cell's feed may have been followed first"
     assert wait_until(lambda: boot(cloud, "b1") == "active", PATIENCE)

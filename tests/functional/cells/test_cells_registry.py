@@ -30,13 +30,13 @@ def cells(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Cells]:
 
 
 def test_cells_come_change_and_go_while_the_registry_lives(cells: Cells, registry: CellRegistry) -> None:
-    assert registry.cells() == ()
+    assert registry.list_cells() == ()
     cells.add("cell0", cell0=True)
     east, west = cells.add("east"), cells.add("west")
-    assert [cell.name for cell in registry.cells()] == ["east", "west"]
+    assert [cell.name for cell in registry.list_cells()] == ["east", "west"]
     cells.change(msgspec.structs.replace(east, name="orient"))
     cells.api.write(cell_mappings.delete, west.uuid)
-    assert [cell.name for cell in registry.cells()] == ["orient"]
+    assert [cell.name for cell in registry.list_cells()] == ["orient"]
     with pytest.raises(errors.NotFound, match=west.uuid):
         registry.get(west.uuid)
 
@@ -46,9 +46,9 @@ def test_an_unchanged_cell_stays_the_same_object(cells: Cells, registry: CellReg
     before = registry.get(east.uuid)
     cells.add("west")
     cells.change(msgspec.structs.replace(east, state=CellState.DISABLED))
-    registry.refresh()
+    registry.refresh_cells()
     assert registry.get(east.uuid) is before
-    assert before.mapping.state is CellState.DISABLED, "whoever holds it sees the new state"
+    assert before.current_mapping.state is CellState.DISABLED, "whoever holds it sees the new state"
 
 
 def test_a_moved_database_is_used_at_once_through_a_new_object(cells: Cells, registry: CellRegistry) -> None:
@@ -71,7 +71,7 @@ def test_cell0_is_apart(cells: Cells, registry: CellRegistry) -> None:
     cells.add("cell0", cell0=True)
     assert registry.cell0.uuid == CELL0_UUID
     assert registry.cell0.compute is None
-    assert registry.cells() == ()
+    assert registry.list_cells() == ()
     assert registry.get(CELL0_UUID) is registry.cell0
 
 
@@ -80,7 +80,7 @@ def test_hosts_are_found_as_soon_as_they_are_mapped_whatever_the_poll_interval(c
     with cells.registry(RegistrySettings(poll_interval=3600.0)) as registry:
         with pytest.raises(errors.HostNotMapped, match="'node-1' is not mapped"):
             registry.of_host("node-1")
-        cells.api.write(host_mappings.add, [HostMapping(host="node-1", cell_uuid=east.uuid)], 0.0)
+        cells.api.write(host_mappings.add_mappings, [HostMapping(host="node-1", cell_uuid=east.uuid)], 0.0)
         west = cells.add("west")
         assert registry.of_host("node-1").uuid == east.uuid
         assert registry.get(west.uuid).name == "west", "a uuid that is not known is looked for too"
@@ -88,20 +88,20 @@ def test_hosts_are_found_as_soon_as_they_are_mapped_whatever_the_poll_interval(c
 
 def test_a_host_of_a_cell_that_is_gone_is_not_mapped(cells: Cells, registry: CellRegistry) -> None:
     gone = "11111111-1111-4111-8111-111111111111"
-    cells.api.write(host_mappings.add, [HostMapping(host="orphan", cell_uuid=gone)], 0.0)
+    cells.api.write(host_mappings.add_mappings, [HostMapping(host="orphan", cell_uuid=gone)], 0.0)
     with pytest.raises(errors.HostNotMapped, match="does not exist"):
         registry.of_host("orphan")
 
 
 def test_a_malformed_url_costs_only_its_own_cell(cells: Cells, registry: CellRegistry) -> None:
     east, west = cells.add("east"), cells.add("west")
-    cells.api.write(host_mappings.add, [HostMapping(host="node-1", cell_uuid=west.uuid)], 0.0)
+    cells.api.write(host_mappings.add_mappings, [HostMapping(host="node-1", cell_uuid=west.uuid)], 0.0)
     cells.change(msgspec.structs.replace(west, database_url="nonsense://u:secret@h/x"))
-    assert [cell.name for cell in registry.cells()] == ["east"]
+    assert [cell.name for cell in registry.list_cells()] == ["east"]
     with pytest.raises(errors.CellUnavailable, match="cell 'west' cannot be used"):
         registry.of_host("node-1")
-    assert list(registry.broken()) == [west.uuid]
-    assert "secret" not in registry.broken()[west.uuid]
+    assert list(registry.reasons_by_uuid()) == [west.uuid]
+    assert "secret" not in registry.reasons_by_uuid()[west.uuid]
     cells.change(west)
     assert registry.of_host("node-1").name == "west"
     assert registry.get(east.uuid).name == "east"
@@ -112,9 +112,9 @@ def test_it_goes_on_with_what_it_knew_while_the_api_database_is_away(cells: Cell
     east = cells.add("east")
     cells.report("east", "node-1")
     known = registry.get(east.uuid)
-    cells.api.dispose()
+    cells.api.dispose_connections()
     (cells.folder / "api.db").rename(cells.folder / "away.db")
-    assert registry.cells() == (known,)
+    assert registry.list_cells() == (known,)
     assert [s.host for s in known.read(services.list_all)] == ["node-1"]
 
 
@@ -138,11 +138,11 @@ def test_replaced_and_removed_cells_are_closed_after_a_while_and_the_rest_at_the
 
     east, west, north = cells.add("east"), cells.add("west"), cells.add("north")
     registry = CellRegistry(cells.api, msgspec.structs.replace(SETTINGS, linger=0.05), open_bus=open_bus)
-    assert len(registry.cells()) == 3
+    assert len(registry.list_cells()) == 3
     cells.change(msgspec.structs.replace(east, transport_url=cells.bus("elsewhere")))
     cells.api.write(cell_mappings.delete, west.uuid)
     gone = (buses[east.transport_url], buses[west.transport_url])
-    assert wait_until(lambda: len(registry.cells()) == 2 and all(bus.closed.is_set() for bus in gone), 90.0)
+    assert wait_until(lambda: len(registry.list_cells()) == 2 and all(bus.closed.is_set() for bus in gone), 90.0)
     staying = (buses[north.transport_url], buses[cells.bus("elsewhere")])
     assert not any(bus.closed.is_set() for bus in staying)
     registry.close()
@@ -203,9 +203,9 @@ def test_a_server_that_accepts_and_never_answers_holds_nobody_past_the_deadline(
                 with pytest.raises(errors.CellUnavailable, match=r"its database gave no answer within 0\.2 s"):
                     cell.read(services.list_all)
             with pytest.raises(errors.CellUnavailable, match="has not answered since"):
-                cell.write(services.heartbeat, "node", "binary", 1, 0.0)
+                cell.write(services.record_heartbeat, "node", "binary", 1, 0.0)
             with pytest.raises(errors.CellUnavailable, match="has not answered since"):
-                cell.within(60.0).read(services.list_all)
+                cell.with_timeout(60.0).read(services.list_all)
 
 
 @on("cells", "lite")  # what the template says is a folder
@@ -222,10 +222,10 @@ def test_processes_fill_templates_in_from_their_own_configuration(cells: Cells) 
     with cells.registry(msgspec.structs.replace(SETTINGS, local=here)) as one, cells.registry() as other:
         cell = one.get(east.uuid)
         assert [s.host for s in cell.read(services.list_all)] == ["node-1"]
-        assert cell.mapping.database_url == "sqlite:////{path}/east.db", "nothing that was expanded is kept"
+        assert cell.current_mapping.database_url == "sqlite:////{path}/east.db", "nothing that was expanded is kept"
         cell.check_bus()
-        one.refresh()
+        one.refresh_cells()
         cells.add("west")
         assert one.get(east.uuid) is cell, "a template is compared with itself"
-        assert "needs {path}, which comes from [api_database] connection" in other.broken()[east.uuid]
-        assert [cell.name for cell in other.cells()] == ["west"]
+        assert "needs {path}, which comes from [api_database] connection" in other.reasons_by_uuid()[east.uuid]
+        assert [cell.name for cell in other.list_cells()] == ["west"]

@@ -40,11 +40,11 @@ def show(database: Database, level: Level, binary: str, messages: str, host: str
     about = About(release="x", messages=messages, pid=1)
     of = f"{binary}{host}{messages}"
     process = Process(uuid=of[:36], binary=binary, host=host, about=about, started_at=0.0, last_seen=0.0, age=age)
-    database.write(processes.appear, level, process)
+    database.write(processes.record_process, level, process)
 
 
 def introduce(database: Database, host: str, messages: str) -> None:
-    database.write(services.introduce, Beat(host=host, binary=AGENT_BINARY), About(messages=messages), 1.0)
+    database.write(services.introduce_service, Beat(host=host, binary=AGENT_BINARY), About(messages=messages), 1.0)
 
 
 def test_the_oldest_conductor_and_the_oldest_scheduler_alive_are_written_to(api: Database) -> None:
@@ -61,7 +61,7 @@ def test_the_oldest_conductor_and_the_oldest_scheduler_alive_are_written_to(api:
 def test_an_agent_is_written_what_its_own_host_has_recorded(cell: Database) -> None:
     introduce(cell, "old", "1.0")
     introduce(cell, "new", NEW)
-    cell.write(services.heartbeat, "older", AGENT_BINARY, 4)
+    cell.write(services.record_heartbeat, "older", AGENT_BINARY, 4)
     peers = cell_peers(cell.read, {})
 
     assert [peers(compute.TOPIC, host) for host in ("old", "new", "older", "unheard-of")] == [V1_0, SPAN.newest, V1_0, SPAN.newest]
@@ -115,10 +115,10 @@ def test_a_process_refuses_to_start_after_the_upgrade_to_a_later_release_was_fin
 
 def test_who_is_long_dead_holds_nobody_up(cell: Database) -> None:
     show(cell, "cell", CONDUCTOR_BINARY, "0.9")
-    cell.write(services.heartbeat, "h1", AGENT_BINARY, 1, 1.0)
+    cell.write(services.record_heartbeat, "h1", AGENT_BINARY, 1, 1.0)
     with pytest.raises(errors.Misconfigured, match="superconductor-conductor on h1"):
         cell.read(releases.check_cell)
-    cell.write(processes.forget, "cell", -LIVE_S)
+    cell.write(processes.forget_dead, "cell", -LIVE_S)
     cell.read(releases.check_cell)
 
 

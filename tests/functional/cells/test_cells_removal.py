@@ -11,11 +11,11 @@ import sqlalchemy as sa
 
 from cells import removal
 from cells.administration import CellChange, change_cell, delete_cell, find_cell
-from cells.removal import LOST, RemovalEntry, remove
+from cells.removal import LOST, RemovalEntry, remove_cell
 from compute.simulated import METADATA_KEY
 from conductor.apply import Applier
 from conductor.delete import Deleter
-from conductor.tidy import reap
+from conductor.tidy import reap_claims
 from db.api.claims.claims import Ledger
 from db.api.deployment import aggregates
 from db.api.deployment.cell_mappings import HasServers, UnfinishedWork
@@ -108,10 +108,10 @@ def test_everything_ends_or_goes_elsewhere_and_is_accounted_for(cloud: World, co
         ("quota", "p"): "freed",
     }
     before = cloud.evidence()
-    planned = remove(ledger, dead, dead=True, dry_run=True)
+    planned = remove_cell(ledger, dead, dead=True, dry_run=True)
     assert told(planned) == wanted
     assert cloud.evidence() == before, "a dry run changes nothing"
-    account = remove(ledger, dead, dead=True)
+    account = remove_cell(ledger, dead, dead=True)
     assert account == planned
     [quota] = [entry for entry in account if entry.kind == "quota"]
     assert quota.amounts == "1 servers, 1 cores, 256 MiB"
@@ -129,7 +129,7 @@ def test_what_was_on_its_way_is_built_elsewhere_or_buried_and_its_old_driver_is_
     driven.stage()
     [stuck] = conductor.drive(cloud.accept(force_hosts=("a2",), size=SMALL), upto="claimed").uuids
     cloud.databases[DEAD].away = True
-    remove(Ledger(cloud.api, "operator"), mapping(cloud), dead=True)
+    remove_cell(Ledger(cloud.api, "operator"), mapping(cloud), dead=True)
     assert driven.hand_over() == [], "it was paused over the removal"
     cloud.start_conductor()
     [uuid] = driven.uuids
@@ -143,13 +143,13 @@ def test_what_was_on_its_way_is_built_elsewhere_or_buried_and_its_old_driver_is_
 def test_interrupted_anywhere_it_is_completed_by_another_one(cloud: World, conductor: Conductor) -> None:
     made = live_in(cloud, conductor)
     broken = FaultyDatabase(cloud.folder.database_url("api"))
-    cloud.closing.databases.append(broken.dispose)
+    cloud.closing.databases.append(broken.dispose_connections)
     writes = 0
     while True:
         writes += 1
         broken.refuse_write = writes
         try:
-            account = remove(Ledger(broken, "operator"), find_cell(broken, DEAD), dead=True)
+            account = remove_cell(Ledger(broken, "operator"), find_cell(broken, DEAD), dead=True)
         except errors.DatabaseUnavailable:
             assert find_cell(cloud.api, DEAD), "it is there to be named again"
             continue
@@ -167,32 +167,32 @@ def test_one_that_answers_is_refused_unless_nothing_lives_in_it(cloud: World, co
     cell = conductor.cell(DEAD)
     assert removal.silence_of(cell) is None
     with pytest.raises(errors.Conflict, match="answers, and 1 servers and 0 other claims are there"):
-        remove(Ledger(cloud.api, "operator"), mapping(cloud), dead=False)
+        remove_cell(Ledger(cloud.api, "operator"), mapping(cloud), dead=False)
     assert cloud.mapped(uuid).state == "building"
     conductor.databases[DEAD].away = True
     assert "the test pulled the cable" in (removal.silence_of(cell) or "")
     empty = find_cell(cloud.api, "cell2")
-    assert told(remove(Ledger(cloud.api, "operator"), empty, dead=False)) == {("host", "b1"): "forgotten"}
+    assert told(remove_cell(Ledger(cloud.api, "operator"), empty, dead=False)) == {("host", "b1"): "forgotten"}
 
 
 def test_what_arrives_meanwhile_is_found_in_the_last_transaction(cloud: World, conductor: Conductor) -> None:
     dead = mapping(cloud)
     late = conductor.drive(cloud.accept(force_hosts=("a1",), size=SMALL), upto="staged")
     with pytest.raises(errors.Conflict, match="has room claimed for 1 servers"):
-        cloud.api.write(cell_removal.forget, dead.uuid)
+        cloud.api.write(cell_removal.forget_cell, dead.uuid)
     assert left(cloud, dead.uuid)["inventories"] == 2, "nothing was half done"
     assert late.hand_over() == late.uuids
-    account = remove(Ledger(cloud.api, "operator"), dead, dead=True)
+    account = remove_cell(Ledger(cloud.api, "operator"), dead, dead=True)
     assert told(account)["server", late.uuids[0]] == "ended in ERROR"
 
 
 def test_a_delete_after_the_cell_is_gone_is_confirmed_without_it(cloud: World, conductor: Conductor) -> None:
     [uuid] = conductor.drive(cloud.accept(force_hosts=("a1",), size=SMALL), upto="handed over").uuids
-    remove(Ledger(cloud.api, "operator"), mapping(cloud), dead=True)
+    remove_cell(Ledger(cloud.api, "operator"), mapping(cloud), dead=True)
     [server] = [server for server in cloud.evidence().servers if server.uuid == uuid]
     assert (server.state, server.fault) == ("error", LOST)
     assert cloud.delete(uuid) is not None
-    Deleter(cloud.api, conductor.registry).sweep()
+    Deleter(cloud.api, conductor.registry).sweep_deletes()
     assert cloud.mapped(uuid).state == "deleted"
     assert cloud.evidence().drifts == ()
 
@@ -200,12 +200,12 @@ def test_a_delete_after_the_cell_is_gone_is_confirmed_without_it(cloud: World, c
 def test_a_cell_that_comes_back_afterwards_changes_nothing(cloud: World, conductor: Conductor) -> None:
     [uuid] = conductor.drive(cloud.accept(force_hosts=("a1",), size=SMALL), upto="handed over").uuids
     dead = mapping(cloud)
-    cursor = cloud.api.write(events.cursor, dead.uuid)
-    remove(Ledger(cloud.api, "operator"), dead, dead=True)
+    cursor = cloud.api.write(events.lock_cursor, dead.uuid)
+    remove_cell(Ledger(cloud.api, "operator"), dead, dead=True)
     position = events.FeedPosition(cell_uuid=dead.uuid, cursor=cursor, upto=cursor + 1)
     with pytest.raises(errors.Conflict):
-        conductor.ledger.write(events.apply, position, [])
-    reap(cloud.api, conductor.ledger)
+        conductor.ledger.write(events.apply_page, position, [])
+    reap_claims(cloud.api, conductor.ledger)
     assert cloud.mapped(uuid).state == "error"
 
 
@@ -251,10 +251,10 @@ def test_who_has_not_heard_of_a_delete_applies_nothing_of_the_cell_any_more(clou
     appliers = [Applier(conductor.ledger, cell) for _ in range(2)]
     appliers[0].map_hosts(frozenset({"a1", "a2"}))
     delete_cell(cloud.api, DEAD, with_hosts=True)
-    cloud.databases[DEAD].write(compute_nodes.store, fleet.node("a1", vcpus=5), 1.0)
+    cloud.databases[DEAD].write(compute_nodes.store_node, fleet.node("a1", vcpus=5), 1.0)
     for applier in appliers * 2:
         with pytest.raises(errors.Conflict):
-            applier.apply()
+            applier.apply_page()
         with pytest.raises(errors.Conflict):
             applier.map_hosts(frozenset({"a1"}))
     assert left(cloud, dead.uuid) == {}
@@ -288,11 +288,11 @@ def test_users_are_told_that_their_build_was_lost_and_can_delete_it(tmp_path: Pa
         database = Database(deployment.folder.database_url("api"))
         assert wait_until(lambda: (database.read(mappings.get, uuid) or EMPTY).cell_uuid is not None, PATIENCE)
         home = find_cell(database, (database.read(mappings.get, uuid) or EMPTY).cell_uuid or "")
-        remove(Ledger(database, "operator"), home, dead=True)
+        remove_cell(Ledger(database, "operator"), home, dead=True)
         server = deployment.wait_for(uuid, "ERROR")
         assert server["fault"]["message"] == LOST
         assert deployment.delete(uuid) == 204
         assert deployment.show(uuid) is None
         assert wait_until(lambda: (database.read(mappings.get, uuid) or EMPTY).state == "deleted", PATIENCE)
         assert deployment.boot("next")
-        database.dispose()
+        database.dispose_connections()

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from cells.administration import find_cell
-from cells.removal import RemovalFate, remove
+from cells.removal import RemovalFate, remove_cell
 from db.api.operations import steps, thaw
 from objects import errors
 from objects.flavor import Flavor
@@ -32,8 +32,8 @@ def lose(site: Moved, cell: str) -> dict[str, str]:
     """Remove the cell; returns the outcome of each body in it."""
     site.cloud.databases[cell].away = True
     dead = find_cell(site.cloud.api, cell)
-    planned = remove(site.conductor.ledger, dead, dead=True, dry_run=True)
-    account = remove(site.conductor.ledger, dead, dead=True)
+    planned = remove_cell(site.conductor.ledger, dead, dead=True, dry_run=True)
+    account = remove_cell(site.conductor.ledger, dead, dead=True)
     assert account == planned
     site.cloud.databases[cell].away = False  # for those who look at everything
     return {entry.id: entry.outcome for entry in account if entry.kind == "server"}
@@ -41,7 +41,7 @@ def lose(site: Moved, cell: str) -> dict[str, str]:
 
 def started(site: Moved, operation: Operation) -> None:
     """What is left of the operation: its source is started, and it ends."""
-    site.cloud.api.write(steps.given_up, [operation.uuid], site.cloud.api.now())
+    site.cloud.api.write(steps.given_up, [operation.uuid], site.cloud.api.current_time())
     assert site.state(operation)[0] is OperationState.STARTING
     site.tasked(operation.source_uuid or "", Task(number=operation.number + 3, kind=TaskKind.POWER, power=Power.ON))
     site.finish()
@@ -55,7 +55,7 @@ def agrees(site: Moved) -> None:
 def test_a_lost_cell_is_not_waited_for_to_compare(site: Moved) -> None:
     [uuid] = site.active()
     operation = site.building(uuid, to=OTHER)
-    site.cloud.api.write(thaw.freeze, [operation.uuid], "its database was restored", 1.0)
+    site.cloud.api.write(thaw.freeze_operations, [operation.uuid], "its database was restored", 1.0)
     assert lose(site, OTHER) == {operation.twin_uuid: RemovalFate.GIVEN_UP}
     started(site, operation)
 
@@ -114,9 +114,9 @@ def test_a_live_migration_out_of_the_cell_is_decided_by_its_twin(site: Moved) ->
     with pytest.raises(errors.Conflict, match=f"1 servers of cell '{HOME}' were being migrated live"):
         lose(site, HOME)
     site.cloud.databases[HOME].away = False  # for those who look at everything
-    site.conductor.operator.sweep()
+    site.conductor.operator.sweep_deletes()
     site.tasked(operation.twin_uuid or "", Task(number=operation.number + 2, kind=TaskKind.POWER, power=Power.ON))
-    site.conductor.operator.sweep()
+    site.conductor.operator.sweep_deletes()
     assert lose(site, HOME) == {uuid: RemovalFate.CONFIRMED}
     assert (site.server(uuid).body_uuid, site.server(uuid).power) == (operation.twin_uuid, Power.ON)
     assert site.state(operation)[1] is Outcome.DONE
@@ -139,7 +139,7 @@ def test_a_server_that_was_not_copied_yet_is_lost_with_its_operation(site: Moved
     assert lose(site, HOME) == {uuid: RemovalFate.DELETED}
     assert site.server(uuid).deleted
     assert site.state(operation)[1] is Outcome.DELETED
-    site.conductor.deleter.sweep()
+    site.conductor.deleter.sweep_deletes()
     site.keep()
 
 

@@ -13,7 +13,7 @@ import pytest
 from db.api.deployment import host_mappings
 from db.cell import services
 from db.sql.engine import Database
-from db.sql.sync import latest
+from db.sql.sync import latest_version
 from objects.cell import CELL0_UUID, HostMapping
 from objects.process import AGENT_BINARY
 from tests.support.cell_databases import silent_port
@@ -145,8 +145,8 @@ def test_a_lost_cell_is_removed_with_an_account(shell: Shell) -> None:
         shell.done(f"-q cell create {cell}")
     database = Database(f"sqlite:///{shell.state}/api.db")
     east = shell.json("cell show east")["uuid"]
-    database.write(host_mappings.add, [HostMapping(host="h1", cell_uuid=east)], 0.0)
-    database.dispose()
+    database.write(host_mappings.add_mappings, [HostMapping(host="h1", cell_uuid=east)], 0.0)
+    database.dispose_connections()
     assert "still has 1 hosts: delete them, or give --with-hosts" in shell.refused("cell delete east", 5)
     assert "--dry-run goes with --offline" in shell.refused("cell delete east --dry-run")
     (shell.state / "east.db").unlink()
@@ -191,15 +191,15 @@ def test_health_of_every_cell_is_asked_at_once(shell: Shell) -> None:
     database = Database(f"sqlite:///{shell.state}/east.db")
     now = time.time()
     for host, seen in (("h1", now), ("h2", now), ("h3", now - 3600)):
-        database.write(services.heartbeat, host, AGENT_BINARY, 1, seen)
-    database.dispose()
+        database.write(services.record_heartbeat, host, AGENT_BINARY, 1, seen)
+    database.dispose_connections()
     rows = shell.json("cell list --health")
     assert [(row["Name"], row["Database"], row["Bus"], row["Since"]) for row in rows] == [
         ("cell0", "ok", "", None),
         *((name, "ok", "ok", None) for name in ("east", "north", "west")),
     ]
     assert [(row["Hosts Up"], row["Hosts"]) for row in rows] == [(0, 0), (2, 3), (0, 0), (0, 0)]
-    assert all(row["Database ms"] > 0 and row["Schema"] == latest("cell") for row in rows)
+    assert all(row["Database ms"] > 0 and row["Schema"] == latest_version("cell") for row in rows)
     (shell.state / "east.db").unlink()
     shell.done("cell update west --transport-url rabbit://sc:secret@127.0.0.1:1/sc --no-check")
     with silent_port() as port:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from db.api.deployment import cell_mappings
-from db.sql.sync import latest
+from db.sql.sync import latest_version
 from tests.support.cell_databases import Cells
 from tests.support.commands import Shell
 
@@ -35,7 +35,7 @@ def test_sync_does_the_api_database_then_cell0_and_every_cell(region: Shell) -> 
         ("east", "cell", "up to date"),
         ("west", "cell", "up to date"),
     ]
-    assert {row["Version"] for row in rows} == {latest("api"), latest("cell")}
+    assert {row["Version"] for row in rows} == {latest_version("api"), latest_version("cell")}
     assert region.json("db sync --all") == rows, "harmless to repeat"
     assert all((region.state / f"{name}.db").exists() for name in ("api", "cell0", "east", "west"))
 
@@ -92,15 +92,15 @@ def test_version_tells_what_each_database_has(region: Shell) -> None:
     region.done("db sync --api --cell east")
     outcome = region("db version -f value -c Database -c Version -c Result")
     lines = dict(line.split(maxsplit=1) for line in outcome.out.splitlines())
-    assert lines["api"] == f"{latest('api')} up to date"
-    assert lines["east"] == f"{latest('cell')} up to date"
+    assert lines["api"] == f"{latest_version('api')} up to date"
+    assert lines["east"] == f"{latest_version('cell')} up to date"
     assert "does not exist" in lines["west"]
     assert outcome.status == 1
 
 
 def test_version_of_a_database_without_schema_says_what_to_run(region: Shell) -> None:
     (region.state / "east.db").touch()
-    told = f"run 'superconductor db sync': the latest is {latest('cell')}"
+    told = f"run 'superconductor db sync': the latest is {latest_version('cell')}"
     assert region.json("db version --cell east") == [{"Database": "east", "Kind": "cell", "Version": None, "Result": told}]
 
 

@@ -88,11 +88,11 @@ def test_list_shows_agents_that_stop_and_what_waits_for_them(cells: Cells, shell
     cells.report("east", "busy", "leaving", "gone")
     database = Database(sqlite_url(cells.folder, "east"))
     beats = [services.Beat(host="leaving", binary="superconductor-compute", version=1, stopping=True)]
-    database.write(services.heartbeats, beats, time.time())
+    database.write(services.record_heartbeats, beats, time.time())
     beats = [services.Beat(host="gone", binary="superconductor-compute", version=1, stopping=True)]
-    database.write(services.heartbeats, beats, time.time() - 3600)
+    database.write(services.record_heartbeats, beats, time.time() - 3600)
     node = next(node for node in database.read(compute_nodes.list_all) if node.host == "busy")
-    database.write(compute_nodes.store, msgspec.structs.replace(node, queued_builds=7), time.time())
+    database.write(compute_nodes.store_node, msgspec.structs.replace(node, queued_builds=7), time.time())
     rows = {row["Host"]: (row["State"], row["Waiting Builds"]) for row in shell.json("host list")}
     assert rows == {"busy": ("up", 7), "leaving": ("stopping", 0), "gone": ("down", 0)}
 
@@ -102,7 +102,7 @@ def test_list_shows_custom_resource_classes(cells: Cells, shell: Shell) -> None:
     database = Database(sqlite_url(cells.folder, "east"))
     node = next(node for node in database.read(compute_nodes.list_all) if node.host == "gpus")
     amounts = {"resources": {"CUSTOM_NIC": 2, "CUSTOM_GPU": 4}, "resources_used": {"CUSTOM_GPU": 1}}
-    database.write(compute_nodes.store, msgspec.structs.replace(node, **amounts), time.time())
+    database.write(compute_nodes.store_node, msgspec.structs.replace(node, **amounts), time.time())
     rows = {row["Host"]: row["Resources"] for row in shell.json("host list")}
     assert rows == {"plain": "", "gpus": "CUSTOM_GPU 1/4, CUSTOM_NIC 0/2"}
 
@@ -120,7 +120,7 @@ def test_hosts_of_a_cell_that_cannot_be_reached_are_unknown_and_the_command_succ
     cells.report("east", "e1")
     shell.done("-q host discover")
     dead = cells.add_unreachable("dead", f"mysql+pymysql://sc:secret@127.0.0.1:{closed_port()}/cell")
-    cells.api.write(host_mappings.add, [HostMapping(host="d1", cell_uuid=dead.uuid)], 0.0)
+    cells.api.write(host_mappings.add_mappings, [HostMapping(host="d1", cell_uuid=dead.uuid)], 0.0)
     outcome = shell("host list -f value -c Host -c Cell -c State -c vCPUs")
     assert outcome.status == 0
     assert outcome.out.splitlines() == ["d1 dead unknown None", "e1 east up 8"]
@@ -136,7 +136,7 @@ def test_unknown_cells_are_refused(shell: Shell) -> None:
 
 def test_a_mapped_host_that_never_reported_is_unknown(cells: Cells, shell: Shell) -> None:
     east = shell.json("cell show east")["uuid"]
-    cells.api.write(host_mappings.add, [HostMapping(host="ghost", cell_uuid=east)], 0.0)
+    cells.api.write(host_mappings.add_mappings, [HostMapping(host="ghost", cell_uuid=east)], 0.0)
     (row,) = shell.json("host list")
     assert (row["Host"], row["State"], row["Last Seen"]) == ("ghost", "unknown", None)
 
@@ -166,7 +166,7 @@ def test_hosts_nobody_knows_are_told_and_the_others_done(cells: Cells, shell: Sh
     shell.done("-q host discover")
     api_database = Database(sqlite_url(cells.folder, "api"))
     east = administration.find_cell(api_database, "east")
-    api_database.write(host_mappings.add, [HostMapping(host="silent", cell_uuid=east.uuid)], 0.0)
+    api_database.write(host_mappings.add_mappings, [HostMapping(host="silent", cell_uuid=east.uuid)], 0.0)
     outcome = shell("host disable nobody silent e1")
     assert outcome.status == 1
     unmapped, silent = outcome.err.splitlines()
@@ -200,7 +200,7 @@ class TestTwoMachines:
         shell.done("-q host discover")
         database = Database(sqlite_url(cells.folder, "east"))
         beat = services.Beat(host="e1", binary=AGENT_BINARY, machine=self.ADMITTED.id)
-        database.write(services.introduce, beat, About(machine=self.ADMITTED.name), 1.0)
+        database.write(services.introduce_service, beat, About(machine=self.ADMITTED.name), 1.0)
         assert not database.write(services.admit, self.SECOND_BEAT, self.REFUSED, 60.0).is_admitted
         return database
 
@@ -217,7 +217,7 @@ class TestTwoMachines:
     def test_one_that_no_longer_asks_is_not_named(self, east: Database, shell: Shell) -> None:
         """It asked two minutes ago, and the other one has reported since."""
         refused = RefusedMachine(id="b", name="rack-b", since=1.0, last=time.time() - 120.0)
-        east.write(lambda tx: tx.execute(service_rows.update().values(refused=stored.dump(refused))))
+        east.write(lambda tx: tx.execute(service_rows.update().values(refused=stored.dump_value(refused))))
         assert shell.json("host show e1")["Problems"] == []
         assert "two machines" not in shell("host list").err
 
@@ -238,7 +238,7 @@ class TestTerms:
         database = Database(sqlite_url(cells.folder, "east"))
         [node] = database.read(compute_nodes.of_hosts, ["e1"])
         large = msgspec.structs.replace(node, vcpus=4000, resources={"CUSTOM_GPU": 4})
-        database.write(compute_nodes.store, large, time.time(), HostLimits())
+        database.write(compute_nodes.store_node, large, time.time(), HostLimits())
         return database
 
     def listed(self, shell: Shell) -> dict[str, tuple[int, str]]:
@@ -265,10 +265,10 @@ class TestTerms:
 
     def test_ratios_are_set(self, east: Database, shell: Shell) -> None:
         shell.done("host set e1 e2 --cpu-ratio 16 --disk-ratio 1.5")
-        assert [Ratios.of(node) for node in east.read(compute_nodes.list_all)] == [Ratios(cpu=16.0, disk=1.5)] * 2
+        assert [Ratios.of_node(node) for node in east.read(compute_nodes.list_all)] == [Ratios(cpu=16.0, disk=1.5)] * 2
         assert "x 16" in str(shell.json("host show e1")["Nodes"])
         shell.done("host set e1 --cpu-ratio default")
         [node] = east.read(compute_nodes.of_hosts, ["e1"])
-        east.write(compute_nodes.store, msgspec.structs.replace(node, vcpus_used=1), time.time(), HostLimits())
+        east.write(compute_nodes.store_node, msgspec.structs.replace(node, vcpus_used=1), time.time(), HostLimits())
         [node] = east.read(compute_nodes.of_hosts, ["e1"])
-        assert Ratios.of(node) == Ratios(disk=1.5)
+        assert Ratios.of_node(node) == Ratios(disk=1.5)

@@ -34,13 +34,13 @@ def show(cells: Cells, name: str, level: Level, binary: str) -> None:
     about = About(release="1.2", messages="" if binary == API_BINARY else "1.0", pid=7)
     shown = Process(uuid=f"{name}-{binary}", binary=binary, host="control1", about=about, started_at=0.0, last_seen=0.0, age=1.0)
     database = cells.api if level == "api" else Database(sqlite_url(cells.folder, name))
-    database.write(processes.appear, level, shown)
+    database.write(processes.record_process, level, shown)
 
 
 def test_all_processes_are_listed_with_what_is_known_of_them(cells: Cells, shell: Shell) -> None:
     cells.report("east", "e1", "e2")
     database = Database(sqlite_url(cells.folder, "east"))
-    database.write(services.introduce, Beat(host="e1", binary=AGENT), About(release="1.1", messages="1.0", pid=9), 1.0)
+    database.write(services.introduce_service, Beat(host="e1", binary=AGENT), About(release="1.1", messages="1.0", pid=9), 1.0)
     shell.done("-q host discover")
     shell.done("host disable e1 --reason 'a fan is loud'")
     shell.done("host set e2 --down")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from cells.discovery import discover
+from cells.discovery import discover_hosts
 from db.api.deployment import host_mappings
 from db.cell import services
 from db.sql.engine import Database
@@ -29,9 +29,9 @@ def cells(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cells]:
     cells.report("east", "e1")
     dead = cells.add_unreachable("dead", f"mysql+pymysql://sc:secret@127.0.0.1:{closed_port()}/cell")
     homes = {"e1": east.uuid, "ghost": east.uuid, "d1": dead.uuid}
-    cells.api.write(host_mappings.add, [HostMapping(host=host, cell_uuid=uuid) for host, uuid in homes.items()], 0.0)
+    cells.api.write(host_mappings.add_mappings, [HostMapping(host=host, cell_uuid=uuid) for host, uuid in homes.items()], 0.0)
     yield cells
-    cells.api.dispose()
+    cells.api.dispose_connections()
 
 
 NOBODY = "Host 'nobody' is not mapped to a cell: run 'superconductor host discover'."
@@ -124,7 +124,7 @@ def test_two_operators_at_once_do_not_hurt_each_other(tmp_path: Path) -> None:
     def operate() -> None:
         with cells.registry() as registry:
             barrier.wait(10)
-            assert discover(registry, cells.api).conflicts == ()
+            assert discover_hosts(registry, cells.api).conflicts == ()
             changed.append(database.write(services.set_disabled, "e1", AGENT, True, "twice", 1.0))
 
     threads = [threading.Thread(target=operate) for _ in range(2)]

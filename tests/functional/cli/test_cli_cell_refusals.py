@@ -30,10 +30,10 @@ def made(state: Path, capsys: pytest.CaptureFixture[str]) -> Shell:
         shell.done(f"-q cell create {cell}")
     uuids = {row["Name"]: row["UUID"] for row in shell.json("cell list")}
     database = Database(f"sqlite:///{state}/api.db")
-    database.write(host_mappings.add, [HostMapping(host="h1", cell_uuid=uuids["west"])], 0.0)
+    database.write(host_mappings.add_mappings, [HostMapping(host="h1", cell_uuid=uuids["west"])], 0.0)
     database.write(_add_server, uuids["south"], deleted=False)
     database.write(_add_server, uuids["north"], deleted=True)
-    database.dispose()
+    database.dispose_connections()
     (state / "tabs.yaml").write_text("cells:\n  - name: east\n\tstate: enabled\n")
     (state / "state.yaml").write_text("cells:\n  - name: east\n    state: off\n")
     return shell

@@ -46,7 +46,7 @@ def front(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Front]:
     front = Front(tmp_path, ApiSettings(images_folder=str(tmp_path / "images")), vault)
     service = ApiService(front.settings.__replace__(port=0), front.registry, front.database, front.bus, vault=vault)
     service.start()
-    monkeypatch.setenv("SUPERCONDUCTOR_ENDPOINT", f"http://127.0.0.1:{service.port}/v2.1")
+    monkeypatch.setenv("SUPERCONDUCTOR_ENDPOINT", f"http://127.0.0.1:{service.listen_port}/v2.1")
     front.boot("web one")
     yield front
     service.stop()

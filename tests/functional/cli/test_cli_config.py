@@ -12,7 +12,7 @@ import pytest
 from oslo_config import cfg
 
 from api.http.keystone import GROUP
-from cli.databases.effective import ROLES, Effective, shown
+from cli.databases.effective import ROLES, Effective, mask_value
 from images.opts import GLANCE_GROUP
 from service.vault import Vault, new_key
 from tests.support.commands import Shell
@@ -264,13 +264,13 @@ def test_options_that_name_passwords_and_databases_are_secret() -> None:
 
 def test_secret_lists_are_hidden_as_a_whole() -> None:
     option = cfg.ListOpt("keys", secret=True)
-    assert shown(option, ["rabbit://a", "b"]) == "***"
-    assert shown(option, []) == []
-    assert shown(cfg.DictOpt("d"), {"a": "mysql://u:p@h/d"}) == {"a": "mysql://u:***@h/d"}
+    assert mask_value(option, ["rabbit://a", "b"]) == "***"
+    assert mask_value(option, []) == []
+    assert mask_value(cfg.DictOpt("d"), {"a": "mysql://u:p@h/d"}) == {"a": "mysql://u:***@h/d"}
 
 
 def test_every_option_is_listed_once(tmp_path: Path) -> None:
-    settings = Effective(["--config-file", _written(tmp_path / "a.conf", "")]).settings()
+    settings = Effective(["--config-file", _written(tmp_path / "a.conf", "")]).list_settings()
     names = [(setting.group, setting.name) for setting in settings]
     assert len(names) == len(set(names)) > 80
-    assert not any(setting.given for setting in settings)
+    assert not any(setting.is_set for setting in settings)

@@ -105,7 +105,7 @@ def test_a_cell_tells_its_rows_again(site: Site, shell: Shell) -> None:
 def test_a_lease_must_match_the_incarnation(site: Site) -> None:
     """Whoever has seen a later mark, or another incarnation, leases nothing; nor does anybody while it is compared."""
     database = site.cells.api
-    now = database.write(incarnation.advance)
+    now = database.write(incarnation.advance_mark)
     assert leased(site, Known(uuid=now.uuid, mark=now.mark)) == 1
     assert leased(site, Known(uuid=now.uuid, mark=now.mark + 1)) == 0
     assert leased(site, Known(uuid=str(uuid(7)), mark=now.mark)) == 0
@@ -120,31 +120,31 @@ def leased(site: Site, known: Known | None) -> int:
     site.cells.api.write(lambda tx: tx.execute(sa.delete(tables.request_specs)))
     spec = fleet.spec()
     site.cells.api.write(accept_batch, spec, servers(1), now=1.0, deadline=1e12)
-    return len(site.cells.api.write(leases.lease, "one", [spec.batch_id], 10.0, 30.0, known))
+    return len(site.cells.api.write(leases.lease_batches, "one", [spec.batch_id], 10.0, 30.0, known))
 
 
 def test_a_cell_keeps_the_highest_mark_of_its_incarnation(site: Site) -> None:
     database = site.database("east")
     first, other = str(uuid(1)), str(uuid(2))
-    assert database.write(incarnation_mark.note, KnownMark(incarnation=first, mark=5))
-    assert database.write(incarnation_mark.note, KnownMark(incarnation=first, mark=3))
-    assert not database.write(incarnation_mark.note, KnownMark(incarnation=other, mark=9))
-    assert database.read(incarnation_mark.seen) == KnownMark(incarnation=first, mark=5)
-    assert database.write(incarnation_mark.note, KnownMark(incarnation=other, mark=1), anew=True)
-    assert database.read(incarnation_mark.seen) == KnownMark(incarnation=other, mark=1)
+    assert database.write(incarnation_mark.note_mark, KnownMark(incarnation=first, mark=5))
+    assert database.write(incarnation_mark.note_mark, KnownMark(incarnation=first, mark=3))
+    assert not database.write(incarnation_mark.note_mark, KnownMark(incarnation=other, mark=9))
+    assert database.read(incarnation_mark.read_mark) == KnownMark(incarnation=first, mark=5)
+    assert database.write(incarnation_mark.note_mark, KnownMark(incarnation=other, mark=1), anew=True)
+    assert database.read(incarnation_mark.read_mark) == KnownMark(incarnation=other, mark=1)
 
 
 def test_a_mark_is_raised_in_one_statement_only_where_nothing_was_restored(site: Site) -> None:
     database = site.database("east")
     mine, other = str(uuid(1)), str(uuid(2))
-    assert not database.write(incarnation_mark.step, KnownMark(incarnation=mine, mark=5), 4), "it was never told"
-    database.write(incarnation_mark.note, KnownMark(incarnation=mine, mark=4))
+    assert not database.write(incarnation_mark.step_mark, KnownMark(incarnation=mine, mark=5), 4), "it was never told"
+    database.write(incarnation_mark.note_mark, KnownMark(incarnation=mine, mark=4))
     later = KnownMark(incarnation=mine, mark=5)
     for told, confirmed in ((KnownMark(incarnation=other, mark=5), 4), (later, 3), (later, 5)):
-        assert not database.write(incarnation_mark.step, told, confirmed)
-    assert database.read(incarnation_mark.seen) == KnownMark(incarnation=mine, mark=4)
-    assert database.write(incarnation_mark.step, later, 4)
-    assert database.read(incarnation_mark.seen) == later
+        assert not database.write(incarnation_mark.step_mark, told, confirmed)
+    assert database.read(incarnation_mark.read_mark) == KnownMark(incarnation=mine, mark=4)
+    assert database.write(incarnation_mark.step_mark, later, 4)
+    assert database.read(incarnation_mark.read_mark) == later
 
 
 def test_one_of_the_super_conductors_tells_the_cells(site: Site) -> None:
@@ -152,11 +152,11 @@ def test_one_of_the_super_conductors_tells_the_cells(site: Site) -> None:
     database = site.cells.api
     registry = CellRegistry(database, RegistrySettings(poll_interval=3600.0))
     first, second = (RestoreWatch(database, Ledger(database, name), registry) for name in ("first", "second"))
-    first.look()
-    second.look()
+    first.watch_marks()
+    second.watch_marks()
     with StatementCounter() as counter:
-        second.look()
-    assert {name: each.executions for name, each in counter.totals().items()} == {"api": 1}
+        second.watch_marks()
+    assert {name: each.executions for name, each in counter.totals_by_database().items()} == {"api": 1}
     assert second.known == first.known
     assert {mapping.name for mapping in list_cells(site.cells.api)} == {"cell0", "east", "west"}
     registry.close()

@@ -17,11 +17,11 @@ from tests.support.databases import sqlite_url
 def east(cells: Cells) -> Iterator[Database]:
     """East's database, with a letter; the API level has two."""
     database = Database(sqlite_url(cells.folder, "east"))
-    database.write(dead_letters.put, "cell", "deadlines", {"server-3": "ValueError: what a driver said"})
-    cells.api.write(dead_letters.put, "api", "feed", {"server-1": "ValueError: an odd row"})
-    cells.api.write(dead_letters.put, "api", "build", {"server-2": "DataError: a tag"})
+    database.write(dead_letters.put_letters, "cell", "deadlines", {"server-3": "ValueError: what a driver said"})
+    cells.api.write(dead_letters.put_letters, "api", "feed", {"server-1": "ValueError: an odd row"})
+    cells.api.write(dead_letters.put_letters, "api", "build", {"server-2": "DataError: a tag"})
     yield database
-    database.dispose()
+    database.dispose_connections()
 
 
 def listed(shell: Shell, options: str = "") -> list[tuple[str, str, str]]:

@@ -72,13 +72,13 @@ def kill(cloud: World, host: str, *, declared: bool = True) -> None:
     cell = cloud.homes[host]
     cloud.agents[cell].services.pop(host).stop(0.0)
     if declared:
-        cloud.databases[cell].write(services.set_forced_down, host, AGENT_BINARY, True, cloud.api.now())
+        cloud.databases[cell].write(services.set_forced_down, host, AGENT_BINARY, True, cloud.api.current_time())
 
 
 def come_back(cloud: World, host: str) -> None:
     """The host's agent runs again, and destroys what runs elsewhere."""
     cell = cloud.homes[host]
-    cloud.databases[cell].write(services.set_forced_down, host, AGENT_BINARY, False, cloud.api.now())
+    cloud.databases[cell].write(services.set_forced_down, host, AGENT_BINARY, False, cloud.api.current_time())
     cloud.start_agent(host)
     assert wait_until(lambda: cloud.agents[cell].guests(host) == [], PATIENCE)
     cloud.settle()
@@ -160,7 +160,9 @@ def test_a_host_is_called_dead_and_evacuated_in_one(cloud: World, shell: Shell) 
 def test_a_drained_host_has_no_servers_and_takes_none(cloud: World, shell: Shell) -> None:
     uuids = boot(cloud, count=5)
     done(cloud, uuids[0], OperationKind.STOP)
-    cloud.api.write(edits.change, uuids[1], lambda *_: Edit(locked_by=edits.OWNER), project_id=None, now=cloud.api.now())
+    cloud.api.write(
+        edits.change_server, uuids[1], lambda *_: Edit(locked_by=edits.OWNER), project_id=None, now=cloud.api.current_time()
+    )
     said = shell("host drain a1 --jobs 2")
     assert (said.status, summary(said)) == (0, "Host 'a1': 5 servers were moved, 0 are left")
     assert hosts(cloud) == dict.fromkeys(uuids, "a2")
@@ -178,7 +180,7 @@ def test_running_servers_are_migrated_live_if_that_is_wanted(cloud: World, shell
     done(cloud, paused, OperationKind.PAUSE)
     assert shell("host drain a1 --live").status == 0
     assert hosts(cloud) == {runs: "a2", stopped: "a2", paused: "a2"}
-    kinds = {each.server_uuid: each.kind for each in history(cloud) if each.kind.moves}
+    kinds = {each.server_uuid: each.kind for each in history(cloud) if each.kind.is_move}
     assert kinds == {runs: OperationKind.LIVE_MIGRATE, stopped: OperationKind.MIGRATE, paused: OperationKind.LIVE_MIGRATE}
     cloud.settle()
 

@@ -33,13 +33,13 @@ class Site:
 
     def introduce(self, messages: str) -> None:
         Database(self.east.database_url).write(
-            services.introduce, Beat(host="east-h1", binary=AGENT_BINARY), About(messages=messages), 1.0
+            services.introduce_service, Beat(host="east-h1", binary=AGENT_BINARY), About(messages=messages), 1.0
         )
 
     def show_scheduler(self, messages: str) -> None:
         about = About(release="0.0.9", messages=messages)
         process = Process(uuid="s", binary=SCHEDULER_BINARY, host="h", about=about, started_at=0.0, last_seen=0.0, age=1.0)
-        self.cells.api.write(processes.appear, "api", process)
+        self.cells.api.write(processes.record_process, "api", process)
 
     def refused(self) -> str:
         outcome = self.shell("upgrade finalize")

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from cells.administration import list_cells
-from cells.discovery import discover
+from cells.discovery import discover_hosts
 from db.api.claims import inventories
 from db.api.deployment import host_mappings
 from db.api.deployment.host_removal import to_cell
@@ -60,7 +60,9 @@ def test_a_silent_host_without_servers_moves_and_a_second_run_says_so(cells: Cel
 def test_an_agent_that_has_said_that_it_stops_need_not_be_silent_for_long(cells: Cells, shell: Shell) -> None:
     cells.report("east", "e1")
     shell.done("-q host discover")
-    Database(sqlite_url(cells.folder, "east")).write(services.heartbeats, [Beat(host="e1", binary=AGENT_BINARY, stopping=True)])
+    Database(sqlite_url(cells.folder, "east")).write(
+        services.record_heartbeats, [Beat(host="e1", binary=AGENT_BINARY, stopping=True)]
+    )
     shell.done("host move e1 --to west")
     assert homes(cells) == {"e1": "west"}
 
@@ -119,7 +121,7 @@ def test_an_agent_that_goes_on_in_the_old_cell_is_told(cells: Cells, shell: Shel
 
 def test_the_old_cell_must_answer(cells: Cells, shell: Shell) -> None:
     dead = cells.add_unreachable("dead", f"mysql+pymysql://sc:secret@127.0.0.1:{closed_port()}/cell")
-    cells.api.write(host_mappings.add, [HostMapping(host="d1", cell_uuid=dead.uuid)], 0.0)
+    cells.api.write(host_mappings.add_mappings, [HostMapping(host="d1", cell_uuid=dead.uuid)], 0.0)
     line = shell.refused("host move d1 --to west")
     assert "cell 'dead'" in line
     assert "secret" not in line
@@ -133,7 +135,7 @@ def cloud(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[World]:
 
 
 def _uuids(cloud: World) -> dict[str, str]:
-    return {cell.name: cell.uuid for cell in cloud.keeper.registry.cells()}
+    return {cell.name: cell.uuid for cell in cloud.keeper.registry.list_cells()}
 
 
 def test_claims_and_builds_that_may_come_keep_a_host(cloud: World) -> None:
@@ -165,11 +167,11 @@ def test_a_host_that_moved_takes_servers_in_its_new_cell(cloud: World) -> None:
     cloud.api.write(to_cell, "a1", cells["cell1"], cells["cell2"])
     cloud.homes["a1"] = "cell2"
     cloud.appear("a1")
-    cloud.keeper.registry.refresh()
+    cloud.keeper.registry.refresh_cells()
     cloud.keeper.keep()
     found = {row.host: row.cell_uuid for row in cloud.api.read(inventories.read_all)}
     assert found["a1"] == cells["cell2"]
-    assert discover(cloud.keeper.registry, cloud.api).conflicts == ()
+    assert discover_hosts(cloud.keeper.registry, cloud.api).conflicts == ()
 
 
 def test_an_unfinished_build_is_found_by_its_alternates(cells: Cells) -> None:
@@ -178,7 +180,7 @@ def test_an_unfinished_build_is_found_by_its_alternates(cells: Cells) -> None:
     east = Database(sqlite_url(cells.folder, "east"))
     alternates = (Selection(host="e_2", node="e_2", cell_uuid="c"),)
     row = Instance(uuid="u1", state=State.STAGED, fence=1, host="e1", node="e1", alternates=alternates, deadline=1e12)
-    east.write(staging.stage, SPEC, [staging.NewInstance(instance=row, name="u1", launch_index=0, created_at=1.0)], 1.0)
+    east.write(staging.stage_instances, SPEC, [staging.NewInstance(instance=row, name="u1", launch_index=0, created_at=1.0)], 1.0)
     assert east.read(host_removal.heading_for, "e_2") == ["u1"]
     assert east.read(host_removal.heading_for, "ex2") == []
     assert east.read(host_removal.heading_for, "e_") == []

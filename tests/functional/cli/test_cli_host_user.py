@@ -35,14 +35,14 @@ def test_the_user_and_the_agents_file_go_together(shell: Shell, tmp_path: Path) 
     assert {file.stat().st_mode & 0o777 for file in (users, conf)} == {0o600}
     told = json.loads(users.read_text())
     [user] = told["users"]
-    assert told == agents.definitions("east", "e1", user["password"], "compute.east.")
+    assert told == agents.permission_definitions("east", "e1", user["password"], "compute.east.")
     url = values(conf)["DEFAULT"]["transport_url"]
     assert (
         url == f"rabbit://compute.east.e1:{user['password']}@mq-a:5671,compute.east.e1:{user['password']}@mq-b:5671/east?ssl=true"
     )
     assert user_of(url) == user["name"] == "compute.east.e1"
     assert values(conf)["compute"]["host"] == "e1"
-    assert agents.confined(user["name"], "e1") is not None
+    assert agents.confinement_of(user["name"], "e1") is not None
     assert "secret" not in conf.read_text() + users.read_text() + said
     assert user["password"] not in said
     assert "rabbitmqctl import_definitions <" in said

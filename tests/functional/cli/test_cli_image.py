@@ -44,7 +44,7 @@ def test_image_from_its_addition_to_its_deletion(shell: Shell, file: Path) -> No
         "properties": "a=b=c, os=x",
     }
     assert shell.json(f"image show {ONE}") == shell.json("image show one")
-    FolderStore(shell.state / "images").save(TWO, b"a snapshot")
+    FolderStore(shell.state / "images").save_snapshot(TWO, b"a snapshot")
     (row,) = shell.json("image list")
     assert (row["ID"], row["Name"], row["Format"], row["Size"], row["Min Disk"]) == (ONE, "one", "qcow2", 200_000, 2)
     shell.done("image delete one")

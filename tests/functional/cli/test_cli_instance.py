@@ -42,17 +42,17 @@ class Site:
     def stage(self, cell: str, *numbers: int) -> None:
         rows = [Instance(uuid=uuid(n), state=State.STAGED, fence=1, host="e1", node="e1", deadline=1e12) for n in numbers]
         news = [staging.NewInstance(instance=row, name=row.uuid, launch_index=0, created_at=1.0) for row in rows]
-        self.database(cell).write(staging.stage, SPEC, news, 1.0)
+        self.database(cell).write(staging.stage_instances, SPEC, news, 1.0)
 
     def activate(self, cell: str, *numbers: int) -> None:
         """They are there, and run."""
         self.stage(cell, *numbers)
         steps: tuple[Callable[[Instance], Outcome], ...] = (
-            lambda row: lifecycle.accept(row, "e1", 1, 1, "b"),
-            lambda row: lifecycle.active(row, "e1", 1, 1, "b", 2.0),
+            lambda row: lifecycle.accept_order(row, "e1", 1, 1, "b"),
+            lambda row: lifecycle.confirm_active(row, "e1", 1, 1, "b", 2.0),
         )
         for step in steps:
-            self.database(cell).write(instances.transition, [uuid(n) for n in numbers], step, 2.0)
+            self.database(cell).write(instances.transition_rows, [uuid(n) for n in numbers], step, 2.0)
 
     def delete(self, cell: str, number: int) -> None:
         self.database(cell).write(instances.delete, [uuid(number)], 3.0)
@@ -97,7 +97,7 @@ def test_what_is_in_force_is_mapped_in_portions_and_nothing_else(site: Site, she
     server = site.cells.api.read(mappings.get, uuid(1))
     assert server is not None
     assert (server.state, server.host, server.name) == ("active", "e1", uuid(1))
-    assert site.cells.api.read(mappings.specs, [server.batch_id])[server.batch_id].flavor == SPEC.flavor
+    assert site.cells.api.read(mappings.specs_by_batch, [server.batch_id])[server.batch_id].flavor == SPEC.flavor
 
 
 def test_what_is_decided_stays_as_it_is(site: Site, shell: Shell) -> None:
@@ -112,7 +112,7 @@ def test_what_is_decided_stays_as_it_is(site: Site, shell: Shell) -> None:
     assert shell.json("instance map east")["Mapped"] == 2
     east, west = site.uuids["east"], site.uuids["west"]
     assert site.mapped() == {uuid(1): west, uuid(2): east, uuid(3): None, uuid(4): east}
-    assert site.cells.api.read(mappings.queue).depth == 0
+    assert site.cells.api.read(mappings.measure_queue).depth == 0
 
 
 def test_an_instance_in_two_cells_is_left_to_a_person(site: Site, shell: Shell) -> None:

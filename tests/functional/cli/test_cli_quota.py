@@ -41,7 +41,7 @@ def shell(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Shell:
 def accept(shell: Shell, count: int) -> None:
     database = synced(sqlite_url(shell.state, "api"), "api")
     database.write(accept_batch, fleet.spec(), servers(count), now=NOW, deadline=FAR, admission=Admission())
-    database.dispose()
+    database.dispose_connections()
 
 
 def test_limits_from_the_first_to_none(shell: Shell) -> None:
@@ -58,9 +58,9 @@ def test_limits_from_the_first_to_none(shell: Shell) -> None:
 
 def test_limits_that_the_api_has_set_are_shown_with_where_they_come_from(shell: Shell) -> None:
     database = synced(sqlite_url(shell.state, "api"), "api")
-    database.write(quota_limits.change, quota_limits.DEFAULTS, {"cores": 8, "server_groups": 4})
-    database.write(quota_limits.change, "p", {"key_pairs": 3})
-    database.dispose()
+    database.write(quota_limits.change_limits, quota_limits.DEFAULTS, {"cores": 8, "server_groups": 4})
+    database.write(quota_limits.change_limits, "p", {"key_pairs": 3})
+    database.dispose_connections()
     of_class = {"max_cores": 8, "max_server_groups": 4, "class_limits": "cores, server_groups"}
     assert shell.json("quota show p") == NOTHING | of_class | {"max_key_pairs": 3, "own_limits": "key_pairs"}
     assert shell.json("quota show q") == NOTHING | of_class | {"project": "q"}
@@ -90,8 +90,8 @@ def test_an_audit_tells_what_differs_until_it_is_repaired(shell: Shell) -> None:
     accept(shell, 2)
     assert shell.json("quota audit") == []
     database = synced(sqlite_url(shell.state, "api"), "api")
-    database.write(quotas.correct, "p", QuotaUsage(instances=9, cores=2))
-    database.dispose()
+    database.write(quotas.correct_usage, "p", QuotaUsage(instances=9, cores=2))
+    database.dispose_connections()
     found = shell("quota audit -f csv")
     assert (found.status, found.err) == (1, "")
     assert found.out.splitlines()[1:] == ['"p","",9,2,2,2,0,2048']

@@ -28,7 +28,7 @@ def accept(shell: Shell, project: str, *names: str) -> None:
     database = synced(sqlite_url(shell.state, "api"), "api")
     servers = [NewServer(uuid=str(uuid.uuid4()), name=name) for name in names]
     database.write(accept_batch, fleet.spec(project_id=project), servers, now=NOW, deadline=FAR)
-    database.dispose()
+    database.dispose_connections()
 
 
 def record(shell: Shell, scope: str) -> Outcome:

@@ -71,7 +71,7 @@ def test_what_cannot_be_replayed_is_told_in_one_line(tmp_path: Path, capsys: pyt
     database = synced(sqlite_url(tmp_path, "api"), "api")
     made = Decision(id=str(uuid.uuid4()), batch_id=str(uuid.uuid4()), request_id="r", at=1.0, driver="filter", hosts=1)
     database.write(decisions.store_all, [made])
-    database.dispose()
+    database.dispose_connections()
     assert "is not the id of a decision" in shell.refused("replay web-1")
     assert "not found" in shell.refused(f"replay {uuid.uuid4()}")
     assert "the request of its batch is deleted" in shell.refused(f"replay {made.id}")

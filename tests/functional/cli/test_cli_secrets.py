@@ -33,7 +33,7 @@ def uuid_of(shell: Shell, name: str) -> str:
     try:
         return administration.find_cell(database, name).uuid
     finally:
-        database.dispose()
+        database.dispose_connections()
 
 
 def keys(line: str) -> list[str]:
@@ -46,7 +46,7 @@ def keys(line: str) -> list[str]:
 def test_new_prints_a_key_and_nothing_else(shell: Shell) -> None:
     one, other = shell.done("secrets new").strip(), shell.done("secrets new").strip()
     assert one != other
-    assert Vault([one]).sealing
+    assert Vault([one]).can_seal
     assert not (shell.state / key_file.NAME).exists()
 
 
@@ -59,8 +59,8 @@ def test_cell_prints_the_keys_of_that_cell_derived_from_each_master_key(shell: S
         outcome = shell.run("--config-file", str(conf), "secrets", "cell", cell)
         assert (outcome.status, outcome.err) == (0, "")
         own = Vault(keys(outcome.out))
-        assert not own.sealing
-        assert [own.open("b1", Vault([master]).seal(uuid, "b1", SECRETS)) for master in (new, old)] == [SECRETS] * 2
+        assert not own.can_seal
+        assert [own.open("b1", Vault([master]).seal_secrets(uuid, "b1", SECRETS)) for master in (new, old)] == [SECRETS] * 2
         assert new not in outcome.out
         assert old not in outcome.out
 
@@ -95,7 +95,7 @@ def test_the_key_file_is_made_once_for_its_owner_only(tmp_path: Path) -> None:
 
 def test_what_a_killed_start_left_of_the_key_file_is_no_hindrance(tmp_path: Path) -> None:
     (tmp_path / f"{key_file.NAME}.new").write_text("half")
-    assert Vault(key_file.read_or_make(tmp_path)).sealing
+    assert Vault(key_file.read_or_make(tmp_path)).can_seal
 
 
 def test_a_key_file_that_cannot_be_read_is_told(tmp_path: Path) -> None:

@@ -86,7 +86,7 @@ def operator(front: Front, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
 def typing_at(front: Front, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Iterator[Operator]:
     service = ApiService(front.settings.__replace__(port=0), front.registry, front.database, front.bus, vault=VAULT)
     service.start()
-    yield Operator(Shell(tmp_path, capsys), f"http://127.0.0.1:{service.port}/v2.1")
+    yield Operator(Shell(tmp_path, capsys), f"http://127.0.0.1:{service.listen_port}/v2.1")
     service.stop()
 
 
@@ -94,7 +94,7 @@ def test_what_is_shown_as_last_known_is_told_beside_the_rows(front: Front, opera
     """Once, and not in the output that scripts read."""
     front.boot(max_count=7)
     front.hand_over()
-    front.database.write(silences.begin, [Silence(cell_uuid=CELL1_UUID, since=1_700_000_000.0, reason="r")])
+    front.database.write(silences.begin_silences, [Silence(cell_uuid=CELL1_UUID, since=1_700_000_000.0, reason="r")])
     listed = operator("server list -f json")
     assert (listed.status, len(json.loads(listed.out))) == (0, 7)
     assert listed.err == "Shown as last known: servers in cell1 since 2023-11-14T22:13:20Z\n"
@@ -155,7 +155,7 @@ def test_boot_shows_every_server_of_the_request(front: Front, operator: Operator
     assert sorted(server["ID"] for server in servers) == sorted(front.uuids()[1:])
     stored = front.database.read(mappings.get, servers[0]["ID"])
     assert stored is not None
-    spec = front.database.read(mappings.specs, [stored.batch_id])[stored.batch_id]
+    spec = front.database.read(mappings.specs_by_batch, [stored.batch_id])[stored.batch_id]
     assert (spec.num_instances, spec.scheduler_hints) == (3, {"k": ("v", "w")})
     assert (spec.properties.metadata, spec.properties.tags, spec.properties.description) == ({"a": "b", "c": "d=e"}, ("t",), "D")
     sealed = front.database.read(secrets.of_request, stored.batch_id)
@@ -193,7 +193,7 @@ def test_boot_can_wait_until_what_was_active_is_rolled_back(front: Front, operat
 
 
 def _fail_second(front: Front) -> None:
-    assert wait_until(lambda: front.database.read(mappings.queue).depth == 2, 90.0)
+    assert wait_until(lambda: front.database.read(mappings.measure_queue).depth == 2, 90.0)
     first, second = front.uuids()
     front.hand_over()
     front.activate(first)
@@ -208,7 +208,7 @@ def _fail_second(front: Front) -> None:
 
 
 def _build_all(front: Front, count: int) -> None:
-    assert wait_until(lambda: front.database.read(mappings.queue).depth == count, 90.0)
+    assert wait_until(lambda: front.database.read(mappings.measure_queue).depth == count, 90.0)
     front.hand_over()
     for server in front.uuids():
         front.activate(server)
@@ -216,7 +216,7 @@ def _build_all(front: Front, count: int) -> None:
 
 
 def _bury_one(front: Front) -> None:
-    assert wait_until(lambda: front.database.read(mappings.queue).depth == 1, 90.0)
+    assert wait_until(lambda: front.database.read(mappings.measure_queue).depth == 1, 90.0)
     front.bury("No valid host was found.")
 
 
@@ -267,15 +267,15 @@ def test_images_go_by_name_where_the_store_knows_them(stocked: Front, tmp_path: 
     with typing_at(stocked, tmp_path, capsys) as operator:
         store = FolderStore(tmp_path / "images")
         (tmp_path / "disk").write_bytes(bytes(1024))
-        added = store.add(tmp_path / "disk", name="debian 12", image_id=str(uuid.uuid4()))
-        stocked.database.write(images.add, [added.stored("")])
+        added = store.add_image(tmp_path / "disk", name="debian 12", image_id=str(uuid.uuid4()))
+        stocked.database.write(images.add_images, [added.to_stored("")])
         operator.done("server boot web --flavor m1.small --image 'debian 12'")
         assert operator.json("server show web")["image"]["id"] == added.id
         assert "No image is named 'nothing': 'superconductor image list'" in operator.refused(
             "server create web --flavor m1.small --image nothing"
         )
-        other = store.add(tmp_path / "disk", name="debian 12", image_id=str(uuid.uuid4()))
-        stocked.database.write(images.add, [other.stored("")])
+        other = store.add_image(tmp_path / "disk", name="debian 12", image_id=str(uuid.uuid4()))
+        stocked.database.write(images.add_images, [other.to_stored("")])
         assert "2 images are named 'debian 12': give an id" in operator.refused(
             "server boot web --flavor m1.small --image 'debian 12'"
         )
@@ -353,7 +353,7 @@ def conducting(front: Front) -> Iterator[None]:
     builder = Builder(context, SchedulerClient(front.bus), owner="test", lease_seconds=60.0, retry_pause=0.1)
 
     def sweep() -> None:
-        builder.schedule_and_build(front.database.read(leases.waiting, front.database.now(), 100))
+        builder.schedule_and_build(front.database.read(leases.list_waiting, front.database.current_time(), 100))
 
     sweeps = Periodic("build", 0.05, sweep).start()
     try:
@@ -527,7 +527,7 @@ def test_explain_tells_every_decision_and_what_would_have_been_enough(front: Fro
 
 def test_status_names_two_machines_of_one_host(front: Front, operator: Operator) -> None:
     beat = Beat(host="h1", binary=AGENT_BINARY, machine="a" * 32)
-    front.cell.write(services.introduce, beat, About(machine="rack-a"), 1.0)
+    front.cell.write(services.introduce_service, beat, About(machine="rack-a"), 1.0)
     front.cell.write(services.admit, beat, Machine(id="b" * 32, name="rack-b"), 60.0)
     assert "Cell cell1: two machines are called h1: rack-a runs as the host, and rack-b is refused." in operator.done("status")
 
@@ -558,7 +558,7 @@ def test_status_counts(front: Front, operator: Operator) -> None:
         request_id="req-1",
         deadline=now + 60.0,
     )
-    front.database.write(accepting.accept, stop, now - 5.0)
+    front.database.write(accepting.accept_operation, stop, now - 5.0)
     assert "Open operations: 1 in task, the oldest for " in operator.done("status")
     assert "Open operations: 1 in task, the oldest for " in operator.done("top --once")
     assert operator.json("status")["operations"]["task"]["count"] == 1
@@ -574,8 +574,8 @@ def test_servers_that_cannot_be_shelved_are_named(front: Front, operator: Operat
 
 
 def test_status_counts_dead_letters_where_there_are_any(front: Front, operator: Operator) -> None:
-    front.database.write(dead_letters.put, "api", "build", {"server-1": "why", "server-2": "why"})
-    front.cell.database.write(dead_letters.put, "cell", "deadlines", {"server-3": "why"})
+    front.database.write(dead_letters.put_letters, "api", "build", {"server-1": "why", "server-2": "why"})
+    front.cell.database.write(dead_letters.put_letters, "cell", "deadlines", {"server-3": "why"})
     text = operator.done("status")
     assert "Dead letters of the API level: 2 of build; see 'superconductor dead-letter list'" in text
     assert "Dead letters of cell cell1: 1 of deadlines; see" in text
@@ -586,7 +586,7 @@ def test_status_counts_dead_letters_where_there_are_any(front: Front, operator: 
 def test_status_tells_what_does_not_answer_and_since_when(front: Front, operator: Operator) -> None:
     """In bounded time, in every format, without passwords; the rest is told as ever."""
     front.boot()
-    front.cell.database.write(processes.appear, "cell", DEAD)
+    front.cell.database.write(processes.record_process, "cell", DEAD)
     front.cell.database.write(lambda tx: tx.execute(sa.update(cell_processes).values(last_seen=0.0)))
     with silent_port() as frozen:
         away = CellMapping(
@@ -596,7 +596,7 @@ def test_status_tells_what_does_not_answer_and_since_when(front: Front, operator
             transport_url=f"rabbit://sc:secret@127.0.0.1:{frozen}/away",
         )
         front.database.write(cell_mappings.create, away)
-        front.registry.refresh()
+        front.registry.refresh_cells()
         for form in ("table", "json", "yaml", "csv", "value"):
             text = operator.done(f"status -f {form}")
             assert "away" in text

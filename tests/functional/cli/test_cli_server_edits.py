@@ -24,7 +24,7 @@ def front(tmp_path: Path) -> Iterator[Front]:
 def operator(front: Front, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Iterator[Operator]:
     service = ApiService(front.settings.__replace__(port=0), front.registry, front.database, front.bus)
     service.start()
-    yield Operator(Shell(tmp_path, capsys), f"http://127.0.0.1:{service.port}/v2.1")
+    yield Operator(Shell(tmp_path, capsys), f"http://127.0.0.1:{service.listen_port}/v2.1")
     service.stop()
 
 

@@ -88,8 +88,8 @@ def test_power_and_shelving(typist: Typist) -> None:
 
 def test_moves(typist: Typist) -> None:
     resize = typist.asks("resize web --flavor large")
-    assert (resize.kind, resize.args.flavor_id, resize.waits) == (OperationKind.RESIZE, "9", True)
-    assert [typist.asks(f"migrate web{verify}").waits for verify in ("", " --verify")] == [False, True]
+    assert (resize.kind, resize.args.flavor_id, resize.waits_for_user) == (OperationKind.RESIZE, "9", True)
+    assert [typist.asks(f"migrate web{verify}").waits_for_user for verify in ("", " --verify")] == [False, True]
     assert typist.asks("migrate web --live").kind is OperationKind.LIVE_MIGRATE
     assert typist.asks("migrate web --live", Power.PAUSED).kind is OperationKind.LIVE_MIGRATE
     assert "while it is in vm_state suspended" in typist.refused("migrate web --live", Power.SUSPENDED)

@@ -14,7 +14,7 @@ import requests
 
 from cli.app import main
 from cli.standalone.all_in_one import DeploymentTimes, StateFolder
-from cli.standalone.serving import scheduling
+from cli.standalone.serving import scheduler_settings
 from objects import errors
 from service.periodic import wait_until
 from tests.support.commands import standalone
@@ -60,7 +60,7 @@ def test_commands_find_the_one_that_runs(
 
 
 def test_a_state_folder_is_not_committed(tmp_path: Path) -> None:
-    StateFolder(tmp_path / "state").release()
+    StateFolder(tmp_path / "state").release_lock()
     subprocess.run(["git", "init", "-q", str(tmp_path)], check=True)
     listed = subprocess.run(["git", "-C", str(tmp_path), "status", "--porcelain"], capture_output=True, text=True, check=True)
     assert listed.stdout == ""
@@ -111,12 +111,12 @@ def test_a_wrong_name_is_refused_with_the_right_ones_and_nothing_is_made(
 
 def test_what_the_file_does_not_say_keeps_the_pace_of_one_process(tmp_path: Path) -> None:
     pace = DeploymentTimes(down_time=7.0)
-    assert scheduling([], pace) == pace.scheduler
-    told = scheduling([f"--config-file={file_of(tmp_path, LONELY)}"], pace)
+    assert scheduler_settings([], pace) == pace.scheduler_settings
+    told = scheduler_settings([f"--config-file={file_of(tmp_path, LONELY)}"], pace)
     assert told.max_instances_per_host == 1
     assert told.service_down_time == 7.0
     slow = file_of(tmp_path, "[DEFAULT]\nservice_down_time = 20\n")
-    given = scheduling([f"--config-file={slow}"], pace)
+    given = scheduler_settings([f"--config-file={slow}"], pace)
     assert given.service_down_time == 20.0
 
 
@@ -154,7 +154,7 @@ def test_the_hosts_of_a_folder_keep_their_driver(tmp_path: Path) -> None:
         with pytest.raises(errors.Misconfigured, match="give --driver simulated"):
             folder.claim_driver("libvirt")
     finally:
-        folder.release()
+        folder.release_lock()
 
 
 def test_a_folder_from_before_there_were_drivers_has_simulated_hosts(tmp_path: Path) -> None:
@@ -164,4 +164,4 @@ def test_a_folder_from_before_there_were_drivers_has_simulated_hosts(tmp_path: P
         with pytest.raises(errors.Misconfigured, match="give --driver simulated"):
             folder.claim_driver("libvirt")
     finally:
-        folder.release()
+        folder.release_lock()

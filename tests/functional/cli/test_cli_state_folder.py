@@ -8,7 +8,7 @@ import pytest
 
 from api.opts import ApiSettings
 from cli.standalone.all_in_one import AllInOne, StateFolder
-from cli.standalone.bootstrap import Commands, bootstrap
+from cli.standalone.bootstrap import Commands, bootstrap_databases
 from objects import errors
 from service.periodic import wait_until
 from tests.support.region import PACE, host, region
@@ -23,7 +23,7 @@ def test_a_moved_folder_keeps_its_servers_and_guests(tmp_path: Path) -> None:
         before = cloud.settle()
     (tmp_path / "old").rename(tmp_path / "new")
     folder = StateFolder(tmp_path / "new")
-    bootstrap(folder, ["cell1"], Commands(folder, None))
+    bootstrap_databases(folder, ["cell1"], Commands(folder, None))
     cloud.folder, cloud.all = folder, AllInOne(folder, HOSTS, api=ApiSettings(port=0), pace=PACE)
     cloud.all.start()
     try:
@@ -42,10 +42,10 @@ def test_a_cell_that_has_lost_its_file_is_not_given_an_empty_one(tmp_path: Path,
         (tmp_path / f"cell1.db{suffix}").unlink(missing_ok=True)
     folder = StateFolder(tmp_path)
     with pytest.raises(errors.Invalid, match="db sync"):
-        bootstrap(folder, ["cell1"], Commands(folder, None))
+        bootstrap_databases(folder, ["cell1"], Commands(folder, None))
     assert "put the file back" in capsys.readouterr().err
     assert not (tmp_path / "cell1.db").exists()
-    folder.release()
+    folder.release_lock()
 
 
 def test_a_folder_that_cannot_be_used_is_told_in_a_line(tmp_path: Path) -> None:

@@ -17,8 +17,8 @@ import pytest
 from rich.console import Console
 
 from cli.app import main
-from cli.shared.scrape import Scrape, scrape
-from cli.watch.frame import Look, frame
+from cli.shared.scrape import Scrape, scrape_metrics
+from cli.watch.frame import Look, draw_frame
 from service.monitor import Monitor, MonitorSettings
 from service.periodic import wait_until
 from tests.support.databases import closed_port
@@ -39,13 +39,13 @@ def deployment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Region]:
 def metrics_at() -> Iterator[str]:
     address = f"http://127.0.0.1:{closed_port()}"
     monitor = Monitor(MonitorSettings(port=int(address.rpartition(":")[2]))).start()
-    assert wait_until(lambda: not scrape([address]).silent, PATIENCE)
+    assert wait_until(lambda: not scrape_metrics([address]).silent, PATIENCE)
     yield address
     monitor.stop()
 
 
 def test_one_frame_shows_cells_queue_and_stages(deployment: Region, metrics_at: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["top", "--endpoint", deployment.all.endpoint, "--metrics", metrics_at]) == 0
+    assert main(["top", "--endpoint", deployment.all.api_endpoint, "--metrics", metrics_at]) == 0
     shown = capsys.readouterr().out
     for expected in ("cell1", "cell2", "Waiting for a host: 0", "Since the processes began", "hand_over", "slowest"):
         assert expected in shown, shown
@@ -59,7 +59,7 @@ def test_what_does_not_answer_is_named_and_the_rest_is_shown(
     shown = capsys.readouterr().out
     assert f"No API can be reached at {nobody}" in shown
     assert "Stages" in shown
-    endpoint = deployment.all.endpoint
+    endpoint = deployment.all.api_endpoint
     assert main(["top", "--once", "--endpoint", endpoint, "--metrics", nobody, "--metrics", endpoint]) == 0
     shown = capsys.readouterr().out
     assert f"{nobody} does not answer" in shown
@@ -71,7 +71,7 @@ def test_what_does_not_answer_is_named_and_the_rest_is_shown(
 def live(deployment: Region, **environment: str) -> Iterator[tuple[subprocess.Popen[bytes], int, int]]:
     """The command on a terminal: the process, our end and its end."""
     ours, theirs = pty.openpty()
-    words = [sys.executable, "-m", "cli", "top", "--endpoint", deployment.all.endpoint, "--interval", "0.2"]
+    words = [sys.executable, "-m", "cli", "top", "--endpoint", deployment.all.api_endpoint, "--interval", "0.2"]
     usual = {"TERM": "xterm", "COLUMNS": "150", "LINES": "50"}
     process = subprocess.Popen(words, stdin=theirs, stdout=theirs, stderr=theirs, env=os.environ | usual | environment)
     try:
@@ -137,7 +137,7 @@ def test_a_dumb_terminal_gets_one_frame(deployment: Region) -> None:
 
 def test_rates_are_those_of_the_process_that_answers(deployment: Region, capsys: pytest.CaptureFixture[str]) -> None:
     """Of all roles here, without an address of metrics."""
-    assert main(["top", "--once", "--endpoint", deployment.all.endpoint]) == 0
+    assert main(["top", "--once", "--endpoint", deployment.all.api_endpoint]) == 0
     shown = capsys.readouterr().out
     for expected in ("Since the processes began", "decisions ", " ms, messages ", "hand_over"):
         assert expected in shown, shown
@@ -178,7 +178,7 @@ def test_rates_are_told_between_two_looks_and_a_cell_that_is_silent_says_so() ->
 
     def shown(now: Look, before: Look | None) -> str:
         out = io.StringIO()
-        Console(file=out, width=150).print(frame("http://api", now, before))
+        Console(file=out, width=150).print(draw_frame("http://api", now, before))
         return out.getvalue()
 
     text = shown(at(12.0, 30, 60.0, 1.0), at(10.0, 10, 50.0, 0.5))

@@ -12,7 +12,7 @@ import msgspec
 import pytest
 import sqlalchemy as sa
 
-from cells.discovery import discover
+from cells.discovery import discover_hosts
 from cli.standalone import key_file
 from compute.main import VERSION
 from db import processes
@@ -22,10 +22,10 @@ from db.cell.services import Beat
 from db.processes import Level
 from db.sql.connection import Connection
 from db.sql.engine import Database
-from db.sql.sync import latest
+from db.sql.sync import latest_version
 from objects.cell import CellMapping
 from objects.process import AGENT_BINARY, About, Process
-from service.release import release
+from service.release import installed_release
 from service.vault import new_key
 from tests.support import tombstones
 from tests.support.cell_databases import Cells, closed_port
@@ -45,7 +45,7 @@ class Site:
         for name in ("east", "west"):
             self.cells.report(name, f"{name}-h1")
         with self.cells.registry() as registry:
-            discover(registry, self.cells.api)
+            discover_hosts(registry, self.cells.api)
         key_file.read_or_make(folder)
 
     def check(self, status: int) -> dict[str, list[tuple[str, str]]]:
@@ -74,14 +74,14 @@ def worst(found: Mapping[str, list[tuple[str, str]]]) -> set[str]:
 
 def test_all_is_well(site: Site) -> None:
     assert site.check(0) == {
-        "API database": [("Success", f"schema {latest('api')}")],
+        "API database": [("Success", f"schema {latest_version('api')}")],
         "Encryption key": [("Success", "there is a master key")],
         "API level's bus": [("Success", "inside the process")],
         "Cells": [("Success", "cell0 and 2 cells")],
         "Cell databases": [("Success", "the schema of 3 databases is up to date")],
         "Cell buses": [("Success", "2 cells can be reached")],
         "Hosts": [("Success", "2 hosts mapped")],
-        "Services": [("Success", f"2 processes heard of; this is release {release()}")],
+        "Services": [("Success", f"2 processes heard of; this is release {installed_release()}")],
         "Messages": [("Success", "superconductor-compute: 1.0 (2)"), ("Success", "finalized: 1.1")],
         "Server names": [("Success", "need not be unique")],
         "Online migrations": [("Success", "nothing is left to migrate")],
@@ -96,7 +96,7 @@ def test_a_cell_that_is_away_is_a_warning_and_the_others_are_looked_at(site: Sit
     assert away.startswith("cell 'east'")
     assert well == "the schema of 2 databases is up to date"
     assert found["Cell buses"][-1] == ("Success", "1 cell can be reached")
-    assert found["Services"] == [("Success", f"1 process heard of; this is release {release()}")]
+    assert found["Services"] == [("Success", f"1 process heard of; this is release {installed_release()}")]
 
 
 def test_a_url_that_cannot_be_used_and_an_old_schema_are_failures(site: Site) -> None:
@@ -150,7 +150,7 @@ def test_a_host_in_two_cells_and_one_of_a_cell_that_is_gone(site: Site) -> None:
 
 
 def test_services_of_an_older_release(site: Site) -> None:
-    Database(site.east.database_url).write(services.heartbeat, "east-h1", AGENT_BINARY, 0, time.time())
+    Database(site.east.database_url).write(services.record_heartbeat, "east-h1", AGENT_BINARY, 0, time.time())
     older, _ = site.check(1)["Services"]
     assert older == ("Warning", "agents of an older version: east-h1; upgrade them after conductors and schedulers")
 
@@ -159,15 +159,15 @@ def test_processes_of_another_release(site: Site) -> None:
     def show(database: Database, level: Level, release: str, age: float = 1.0) -> None:
         about = About(release=release)
         process = Process(uuid=f"{level}{age}", binary=level, host="h", about=about, started_at=0.0, last_seen=0.0, age=age)
-        database.write(processes.appear, level, process)
+        database.write(processes.record_process, level, process)
 
     show(site.cells.api, "api", "0.0.9")
-    show(Database(site.east.database_url), "cell", release())
+    show(Database(site.east.database_url), "cell", installed_release())
     agent = Beat(host="east-h1", binary=AGENT_BINARY, version=VERSION)
-    Database(site.east.database_url).write(services.introduce, agent, About(release="0.0.8"), 1.0)
+    Database(site.east.database_url).write(services.introduce_service, agent, About(release="0.0.8"), 1.0)
     agents, level, well = site.check(1)["Services"]
-    assert agents == ("Warning", f"on release 0.0.8, while this is {release()}: superconductor-compute on east-h1")
-    assert level == ("Warning", f"on release 0.0.9, while this is {release()}: api on h")
+    assert agents == ("Warning", f"on release 0.0.8, while this is {installed_release()}: superconductor-compute on east-h1")
+    assert level == ("Warning", f"on release 0.0.9, while this is {installed_release()}: api on h")
     assert well[1].startswith("4 processes heard of")
 
 

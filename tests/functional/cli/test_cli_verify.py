@@ -38,7 +38,7 @@ def claim(cells: Cells, shell: Shell) -> str:
     row = {"instance_uuid": stray, "inventory_id": key, "fence": 1, "vcpus": 5, "memory_mb": 1, "disk_gb": 1}
     change(database, sa.insert(allocations), row | {"selection": "[]", "writer": 1, "wseq": 1})
     change(database, sa.update(inventories).values(used_vcpus=5, used_memory_mb=1, used_disk_gb=1, instances=1))
-    database.dispose()
+    database.dispose_connections()
     return stray
 
 

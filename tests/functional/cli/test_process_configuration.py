@@ -100,7 +100,7 @@ def test_the_roles_of_a_conductor_follow_from_what_is_configured(
     from conductor import opts
 
     file = write_configuration(tmp_path / "conductor.conf", groups)
-    conf = config.load([], list_opts(), opts.list_opts(), cells_opts.list_opts(), files=[file])
+    conf = config.load_options([], list_opts(), opts.list_opts(), cells_opts.list_opts(), files=[file])
     assert roles_of(conf) == roles
 
 
@@ -122,7 +122,7 @@ def test_a_conductor_says_what_it_waits_for_and_goes_on_when_it_is_there(tmp_pat
     try:
         assert process.says("waiting for the database of cell cell1.db")
         assert "superconductor db sync" in process.log
-        synced(sqlite_url(tmp_path, "cell1"), "cell").dispose()
+        synced(sqlite_url(tmp_path, "cell1"), "cell").dispose_connections()
         assert process.says("the database of cell cell1.db is available")
         assert process.says("waiting for the bus of cell cell1.db")
         assert f"127.0.0.1:{broker}" in process.log
@@ -140,7 +140,7 @@ def test_a_console_proxy_needs_the_api_database_alone(tmp_path: Path) -> None:
     process = RoleProcess("console-proxy", tmp_path, write_configuration(tmp_path / "proxy.conf", groups))
     try:
         assert process.says("waiting for the API database")
-        synced(sqlite_url(tmp_path, "api"), "api").dispose()
+        synced(sqlite_url(tmp_path, "api"), "api").dispose_connections()
         assert process.says("is ready")
         with pytest.raises(InvalidStatus) as refused:
             open_websocket(f"ws://127.0.0.1:{port}/?token=hunter2")
@@ -171,7 +171,7 @@ def test_a_supervisor_is_told_when_a_worker_serves_and_not_before(tmp_path: Path
             with pytest.raises(BlockingIOError):
                 supervisor.recv(100)
             supervisor.settimeout(60)
-            synced(sqlite_url(tmp_path, "api"), "api").dispose()
+            synced(sqlite_url(tmp_path, "api"), "api").dispose_connections()
             assert supervisor.recv(100) == b"READY=1"
             assert "is ready" in process.log
             process.signal(signal.SIGTERM)
@@ -195,7 +195,7 @@ def test_an_api_takes_no_connections_before_it_can_answer(tmp_path: Path) -> Non
         assert process.says("waiting for the API database")
         with pytest.raises(requests.ConnectionError):
             requests.get(f"http://127.0.0.1:{port}/", timeout=5)
-        synced(sqlite_url(tmp_path, "api"), "api").dispose()
+        synced(sqlite_url(tmp_path, "api"), "api").dispose_connections()
         assert process.says("is ready")  # although its bus is not there: what is accepted waits in the queue
         assert requests.get(f"http://127.0.0.1:{port}/", timeout=5).status_code in (200, 300)
     finally:
@@ -212,8 +212,8 @@ def test_a_process_refuses_to_start_beside_a_release_that_is_too_old(tmp_path: P
     database = synced(sqlite_url(tmp_path, level), level)
     about = About(release="0.0.9", messages="0.9")
     old = Process(uuid="p", binary=CONDUCTOR_BINARY, host="old-1", about=about, started_at=0.0, last_seen=0.0, age=0.0)
-    database.write(processes.appear, level, old)
-    database.dispose()
+    database.write(processes.record_process, level, old)
+    database.dispose_connections()
     done = run_role(role, write_configuration(tmp_path / "role.conf", groups))
     assert done.returncode == 1
     assert f"superconductor-{role} cannot start: This process is of release" in done.stderr

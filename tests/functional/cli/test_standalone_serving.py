@@ -10,7 +10,7 @@ import pytest
 import requests
 
 from cli.app import main
-from cli.standalone.serving import serving
+from cli.standalone.serving import api_settings
 from tests.support.commands import standalone
 from tests.support.keystone import PASSWORD, Keystone
 from tests.support.region import IMAGE
@@ -67,8 +67,8 @@ def test_callers_have_tokens_of_the_identity_service_and_quotas_of_the_file(tmp_
 def test_policy_rules_stand_beside_the_file(tmp_path: Path) -> None:
     (tmp_path / "policy.yaml").write_text('"os_compute_api:servers:index": "!"\n')
     file = file_of(tmp_path, "[api]", "max_limit = 7")
-    assert serving([f"--config-file={file}"], options())[0].policy_files == (str(tmp_path / "policy.yaml"),)
-    assert serving([f"--config-file={file}"], options())[0].max_limit == 7
+    assert api_settings([f"--config-file={file}"], options())[0].policy_files == (str(tmp_path / "policy.yaml"),)
+    assert api_settings([f"--config-file={file}"], options())[0].max_limit == 7
 
 
 def test_without_a_named_file_no_policy_file_of_the_machine_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -76,16 +76,16 @@ def test_without_a_named_file_no_policy_file_of_the_machine_counts(tmp_path: Pat
     home.mkdir()
     (home / "policy.yaml").write_text("{}\n")
     monkeypatch.setenv("HOME", str(tmp_path))
-    assert serving([], options())[0].policy_files == ()
+    assert api_settings([], options())[0].policy_files == ()
     monkeypatch.setenv("OS_OSLO_POLICY__POLICY_FILE", str(home / "policy.yaml"))
-    assert serving([], options())[0].policy_files == (str(home / "policy.yaml"),)
+    assert api_settings([], options())[0].policy_files == (str(home / "policy.yaml"),)
 
 
 def test_the_command_line_is_stronger_than_the_file(tmp_path: Path) -> None:
     arguments = [f"--config-file={file_of(tmp_path, '[api]', 'host = 127.0.0.2', 'port = 9')}"]
-    settings, guard = serving(arguments, options())
+    settings, guard = api_settings(arguments, options())
     assert (settings.host, settings.port, guard) == ("127.0.0.2", 9, None)
-    settings, _ = serving(arguments, options(host="127.0.0.3", port=0))
+    settings, _ = api_settings(arguments, options(host="127.0.0.3", port=0))
     assert (settings.host, settings.port) == ("127.0.0.3", 0)
 
 

@@ -280,7 +280,7 @@ def test_nothing_is_forgotten_while_the_conductor_is_away(cell: MemoryCell, agen
 
 def test_the_bus_offers_nothing_but_the_orders(bus: Bus, agents: Agents, cell: MemoryCell) -> None:
     agents.start("h1")
-    client = bus.client("compute").on("h1")
+    client = bus.make_client("compute").on_server("h1")
     for name in ("build", "start", "stop", "__init__"):
         with pytest.raises(Exception, match="No method is called"):
             client.call(CONTEXT, name, type(None))

@@ -139,9 +139,9 @@ def test_one_message_never_holds_two_reports_on_one_instance(bus: Bus, tmp_path:
     verdicts: dict[ReportKind, Verdict] = {}
     kinds = (ReportKind.GONE, ReportKind.ACCEPT)
     reports = [Report(kind=kind, instance_uuid=one, host="h1", fence=1, attempt=1, builder="h1:a") for kind in kinds]
-    reporter.submit([(report, partial(verdicts.__setitem__, report.kind)) for report in reports])
+    reporter.submit_reports([(report, partial(verdicts.__setitem__, report.kind)) for report in reports])
     reporter.start()
-    assert reporter.flush("h1", PATIENCE)
+    assert reporter.flush_reports("h1", PATIENCE)
     assert wait_until(lambda: len(verdicts) == 2, PATIENCE)
     reporter.stop()
     assert [len(group) for group in cell.groups] == [1, 1]
@@ -172,9 +172,9 @@ def test_what_a_stopped_host_still_owes_is_dropped(bus: Bus, tmp_path: Path) -> 
     """Its next start will say it again; here it must not be said for a host that is no longer held."""
     reporter = make_reporter(settings(tmp_path, call_timeout=0.1), bus).start()
     report = Report(kind=ReportKind.ACTIVE, instance_uuid="a", host="h1", fence=1, attempt=1, builder="h1:a")
-    reporter.submit([(report, None)])
-    assert not reporter.flush("h1", 0.05)
-    assert reporter.flush("h1", 0.0)
+    reporter.submit_reports([(report, None)])
+    assert not reporter.flush_reports("h1", 0.05)
+    assert reporter.flush_reports("h1", 0.0)
     reporter.stop()
 
 
@@ -211,7 +211,7 @@ def test_failures_that_are_refused_for_their_text_arrive_with_a_sentence_and_hol
         for uuid in (*odd, *plain)
     ]
     try:
-        reporter.submit([(report, partial(answers.__setitem__, report.instance_uuid)) for report in reports])
+        reporter.submit_reports([(report, partial(answers.__setitem__, report.instance_uuid)) for report in reports])
         assert wait_until(lambda: len(answers) == len(reports), 3 * PATIENCE), len(answers)
     finally:
         reporter.stop()

@@ -152,7 +152,7 @@ class TestMessages:
         cell.agents.start(HOST)
         one = cell.boot()
         cell.ask(one, Power.OFF)
-        late = cell.site.database.read(tasks.orders, [one])
+        late = cell.site.database.read(tasks.orders_of, [one])
         cell.wait_over(one)
         cell.ask(one, Power.ON)
         cell.wait_over(one)
@@ -169,7 +169,7 @@ class TestMessages:
         one = cell.boot()
         cell.agents.drivers[HOST].gate.clear()
         cell.ask(one, Power.ON, TaskKind.REBOOT)
-        late = cell.site.database.read(tasks.orders, [one])
+        late = cell.site.database.read(tasks.orders_of, [one])
         cell.agents.drivers[HOST].gate.set()
         cell.wait_over(one)
         if restarts:

@@ -12,7 +12,7 @@ from oslo_config import cfg
 
 import service.opts
 from compute import opts
-from compute.process import ComputeRole, plan
+from compute.process import ComputeRole, read_plan
 from objects import errors
 from objects.instance import State
 from objects.task import Power
@@ -41,14 +41,14 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def conf_of(cell: TaskCell, tmp_path: Path, text: str) -> cfg.ConfigOpts:
     file = tmp_path / "compute.conf"
     file.write_text(f"[compute]\nhost = {HOST}\ndriver = file_driver:open_files\nstats_full_interval = 1\n[files]\n{text}\n")
-    return config.load(
+    return config.load_options(
         [], service.opts.list_opts(), opts.list_opts(), files=[file], overrides={"transport_url": cell.site.bus.url_masked}
     )
 
 
 def test_a_driver_of_its_own_boots_stops_and_deletes(cell: TaskCell, tmp_path: Path, files: Path) -> None:
     conf = conf_of(cell, tmp_path, f"path = {files}\nvcpus = 3")
-    plan(conf)
+    read_plan(conf)
     role = ComputeRole(conf)
     away = files.rename(tmp_path / "away")
     starting = threading.Thread(target=partial(role.start, threading.Event()))
@@ -71,8 +71,8 @@ def test_a_driver_of_its_own_boots_stops_and_deletes(cell: TaskCell, tmp_path: P
 
 def test_a_driver_is_refused_without_an_option_that_it_needs(cell: TaskCell, tmp_path: Path, files: Path) -> None:
     with pytest.raises(errors.Misconfigured, match=r"file_driver.*path"):
-        plan(conf_of(cell, tmp_path, ""))
+        read_plan(conf_of(cell, tmp_path, ""))
     conf = conf_of(cell, tmp_path, f"path = {files}")
     conf.set_override("driver", "file_driver:nothing", group="compute")
     with pytest.raises(errors.Misconfigured, match="cannot be imported"):
-        plan(conf)
+        read_plan(conf)

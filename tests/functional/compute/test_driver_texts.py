@@ -85,7 +85,7 @@ def test_a_guest_or_node_with_an_odd_name_is_left_out(tmp_path: Path, odd: str) 
     checked = CheckedDriver(driver)
     assert checked.guests() == [good]
     [node] = checked.nodes()
-    stats.check(node)
+    stats.check_stats(node)
     assert (node.node, text.is_safe(node.hypervisor_type), list(node.attributes)) == ("h1", True, ["a\N{REPLACEMENT CHARACTER}"])
     checked.close()
 

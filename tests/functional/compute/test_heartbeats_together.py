@@ -33,11 +33,11 @@ def services(bus: Bus, tmp_path: Path) -> Iterator[dict[str, ComputeService]]:
         for host in HOSTS
     }
     for service in made.values():
-        service.prepare()
+        service.prepare_start()
     for service in made.values():
-        service.begin(is_served=True)
+        service.begin_serving(is_served=True)
     assert all(service.wait_for_admission(PATIENCE) for service in made.values())
-    server = compute.serve_each(bus, {host: service.endpoint() for host, service in made.items()})
+    server = compute.serve_each(bus, {host: service.make_endpoint() for host, service in made.items()})
     heartbeats.start()
     yield made
     heartbeats.stop()

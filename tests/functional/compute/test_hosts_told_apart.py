@@ -36,15 +36,15 @@ def test_upgrade_check_names_hosts_that_share_a_user(tmp_path: Path, capsys: pyt
     cells.add("east")
     cells.report("east", "e1", "e2")
     east = cells.ground.open("east")
-    east.write(services.introduce, Beat(host="e1", binary=AGENT_BINARY), About(release="1"), 1.0, identified=True)
-    east.write(services.introduce, Beat(host="e2", binary=AGENT_BINARY), About(release="1"), 1.0)
+    east.write(services.introduce_service, Beat(host="e1", binary=AGENT_BINARY), About(release="1"), 1.0, identified=True)
+    east.write(services.introduce_service, Beat(host="e2", binary=AGENT_BINARY), About(release="1"), 1.0)
     told = shell("upgrade check -f value")
     assert "e2: cannot be distinguished, because their agents share a broker user" in told.out
     assert "e1: not" not in told.out
-    east.dispose()
+    east.dispose_connections()
 
 
 def test_status_counts_them(tmp_path: Path) -> None:
     with region(tmp_path, [host("h1")]) as made:
-        status = made.http.get(f"{made.all.endpoint}/superconductor/status", timeout=30).json()["status"]
+        status = made.http.get(f"{made.all.api_endpoint}/superconductor/status", timeout=30).json()["status"]
         assert [cell["shared_user_hosts"] for cell in status["cells"]] == [0], "inside of one process nobody shares one"

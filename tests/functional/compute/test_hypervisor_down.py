@@ -47,7 +47,7 @@ def test_builds_go_elsewhere_and_use_up_no_attempt(cell: MemoryCell, agents: Age
         assert [(a.failure.kind, a.failure.error) for a in cell.rows[one].history] == [(FailureClass.STOPPING, "HypervisorDown")]
     assert driver.destroyed == [], "nothing was made"
     assert wait_until(lambda: cell.stopping == {"h1": True, "h2": False}, PATIENCE)
-    assert ("the hypervisor of host h1", driver.down) in [(f.check, f.trouble) for f in health.BOARD.look().findings]
+    assert ("the hypervisor of host h1", driver.down) in [(f.check, f.trouble) for f in health.BOARD.look_at_parts().findings]
     (late,) = cell.boot("h1")
     audits = cell.messages["holdings"]
     driver.down = ""
@@ -127,7 +127,7 @@ def test_a_task_waits_for_the_hypervisor_and_is_no_harder_then(tasks: TaskCell) 
         assert tasks.power(one) is power
     assert driver.tasks == [("held", "soft")] * 2 + [("on", "soft")] * 2
     driver.down = "the socket is closed"
-    assert wait_until(lambda: tasks.agents.services[HOST].trouble != "", PATIENCE)
+    assert wait_until(lambda: tasks.agents.services[HOST].current_trouble != "", PATIENCE)
     tasks.ask(one, Power.OFF)
     assert not wait_until(lambda: len(driver.tasks) > 4, 0.1), "its order was dropped"
     driver.down = ""
@@ -145,7 +145,7 @@ def test_a_reboot_is_repeated_only_if_nothing_was_done(tasks: TaskCell, is_lost:
     driver.loses_calls = is_lost
     driver.down = "" if is_lost else "the socket is closed"
     driver.gate.set()
-    assert wait_until(lambda: tasks.agents.services[HOST].trouble != "", PATIENCE)
+    assert wait_until(lambda: tasks.agents.services[HOST].current_trouble != "", PATIENCE)
     driver.down = ""
     tasks.wait_over(one, TaskState.FAILED if is_lost else TaskState.DONE)
     assert driver.tasks == [("reboot", "soft")] * (1 if is_lost else 2)
@@ -175,8 +175,8 @@ def test_a_round_that_hangs_stops_no_heartbeat_and_is_named(
     monkeypatch.setattr(health.BOARD, "stuck", 0.0)
     monkeypatch.setattr("compute.rounds.MIN_WEDGED_AFTER_S", 0.0)
     monkeypatch.setattr("compute.rounds.WEDGED_AFTER_INTERVALS", 0)
-    rounds = next(part for part in health.BOARD.parts() if part.name == "rounds of host h1")
-    assert wait_until(lambda: "Audit has begun" in rounds.trouble(), PATIENCE)
+    rounds = next(part for part in health.BOARD.watched_parts() if part.name == "rounds of host h1")
+    assert wait_until(lambda: "Audit has begun" in rounds.find_trouble(), PATIENCE)
     goes_on.set()
     assert all(name.startswith("rounds-h1") for name in threads), threads
     assert wait_until(lambda: cell.heartbeats["h1"] > beats + 4, PATIENCE)

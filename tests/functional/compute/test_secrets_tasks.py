@@ -45,7 +45,7 @@ def cell(tmp_path: Path) -> Iterator[TaskCell]:
 
 
 def seal(name: str) -> str:
-    return MASTER.seal(CELL_UUID, name, SECRETS)
+    return MASTER.seal_secrets(CELL_UUID, name, SECRETS)
 
 
 def rebuild(cell: TaskCell, one: str, args: TaskArgs = CONFIDENTIAL) -> None:
@@ -121,7 +121,7 @@ def test_doubled_and_late_orders_rebuild_once(cell: TaskCell) -> None:
     assert wait_until(lambda: rebuilds(cell) == 1, PATIENCE)
     for _ in range(3):
         cell.send(one)
-    late = cell.site.database.read(tasks.orders, [one])
+    late = cell.site.database.read(tasks.orders_of, [one])
     cell.agents.drivers[HOST].gate.set()
     cell.wait_over(one)
     told = len(cell.told(one))

@@ -11,7 +11,7 @@ import pytest
 from compute.machine import identify
 from db.cell import services
 from objects.process import AGENT_BINARY
-from rpc.cell_conductor import serve
+from rpc.cell_conductor import serve_topic
 from service.periodic import wait_until
 from tests.support.agents import Agents
 from tests.support.cell_conductor import PATIENCE
@@ -27,7 +27,7 @@ class TwoMachines:
     def __init__(self, path: Path) -> None:
         self.site = Site(Ground("lite", path, embedded=True))
         self.first, self.second = (Agents(self.site.bus, path / name) for name in ("first", "second"))
-        self._server = serve(self.site.bus, "conductor-1", self.site.conductor)
+        self._server = serve_topic(self.site.bus, "conductor-1", self.site.conductor)
 
     def close(self) -> None:
         self.first.stop()
@@ -41,7 +41,7 @@ class TwoMachines:
         uuids = [str(uuid4()) for _ in range(count)]
         self.site.stage(*uuids, host=HOST)
         self.site.activate(*uuids)
-        self.site.conductor.resend(uuids)
+        self.site.conductor.resend_orders(uuids)
         assert wait_until(lambda: {self.site.state(each)[0] for each in uuids} == {"active"}, PATIENCE)
         return uuids
 

@@ -54,12 +54,12 @@ def sizes(node: ComputeNode) -> tuple[int, int, int]:
 
 
 def waiting(site: Site) -> list[str]:
-    return [f"{size.host}: {size.text}" for size in site.database.read(host_terms.list_waiting)]
+    return [f"{size.host}: {size.describe_sizes}" for size in site.database.read(host_terms.list_waiting)]
 
 
 def newest_event(site: Site) -> ComputeNode:
     page = site.database.read(feed.read, 0, 1000)
-    return [stored.load(event.payload, ComputeNode) for event in page.events if event.kind is EventKind.HOST][-1]
+    return [stored.load_text(event.payload, ComputeNode) for event in page.events if event.kind is EventKind.HOST][-1]
 
 
 class TestSizes:
@@ -75,7 +75,7 @@ class TestSizes:
         assert report(site, "grown", vcpus=8).vcpus == 8
         assert waiting(site) == []
         report(site, "grown", **LARGE)
-        accepted = site.database.write(compute_nodes.accept, "grown", 5.0)
+        accepted = site.database.write(compute_nodes.accept_sizes, "grown", 5.0)
         assert accepted["grown"].vcpus == newest_event(site).vcpus == 4000
         assert waiting(site) == []
         assert sizes(report(site, "grown", **LARGE)) == tuple(LARGE.values())
@@ -84,7 +84,7 @@ class TestSizes:
         """Half more than the first size counts, and from there on nothing more."""
         for vcpus, counted_vcpus in ((16, 16), (20, 20), (24, 24), (30, 16), (36, 16), (16, 16), (24, 24)):
             assert report(site, "h1", vcpus=vcpus).vcpus == counted_vcpus
-        site.database.write(compute_nodes.accept, "h1", 5.0)
+        site.database.write(compute_nodes.accept_sizes, "h1", 5.0)
         assert report(site, "h1", vcpus=36).vcpus == 36
 
     def test_a_restarted_report_of_the_accepted_size_ends_the_waiting(self, site: Site) -> None:
@@ -93,7 +93,7 @@ class TestSizes:
         report(site, "h1", **LARGE)
         report(site, "h1")
         assert waiting(site) == []
-        assert site.database.write(compute_nodes.accept, "h1", 5.0)["h1"].vcpus == 16
+        assert site.database.write(compute_nodes.accept_sizes, "h1", 5.0)["h1"].vcpus == 16
 
     def test_nothing_waits_where_the_hosts_are_the_conductors_own(self, site: Site) -> None:
         report(site, "h1")
@@ -117,7 +117,7 @@ class TestSizes:
         assert (large.vcpus, large.memory_mb, large.resources) == (320, 4 * 65536, {"CUSTOM_GPU": 32})
         assert waiting(site) == ["large: vcpus 321 (counts 320), memory_mb 1048576 (counts 262144), CUSTOM_GPU 33 (counts 32)"]
         assert report(site, "large", vcpus=321).vcpus == 320
-        site.database.write(compute_nodes.accept, "large", 5.0)
+        site.database.write(compute_nodes.accept_sizes, "large", 5.0)
         assert newest_event(site).vcpus == 321
 
     def test_the_nodes_of_a_new_host_count_together(self, site: Site) -> None:
@@ -126,7 +126,7 @@ class TestSizes:
             assert report(site, "h1", node=node, vcpus=40).vcpus == counted_vcpus
 
     def test_accepting_what_nobody_reported_is_refused(self, site: Site) -> None:
-        for write in (compute_nodes.accept, lambda tx, host, now: compute_nodes.set_ratios(tx, host, {"cpu": 1.0}, now)):
+        for write in (compute_nodes.accept_sizes, lambda tx, host, now: compute_nodes.set_ratios(tx, host, {"cpu": 1.0}, now)):
             with pytest.raises(errors.NotFound, match="Host 'h9' has reported no size"):
                 site.database.write(write, "h9", 5.0)
 
@@ -138,26 +138,26 @@ class TestSizes:
 
 class TestRatios:
     def test_they_are_those_of_the_configuration(self, site: Site) -> None:
-        assert Ratios.of(report(site, "h1", cpu_allocation_ratio=256.0, ram_allocation_ratio=256.0)) == RATIOS
+        assert Ratios.of_node(report(site, "h1", cpu_allocation_ratio=256.0, ram_allocation_ratio=256.0)) == RATIOS
         configure(site, Ratios(cpu=8.0))
-        assert Ratios.of(report(site, "h1", cpu_allocation_ratio=256.0)) == Ratios(cpu=8.0)
+        assert Ratios.of_node(report(site, "h1", cpu_allocation_ratio=256.0)) == Ratios(cpu=8.0)
 
     def test_an_operator_gives_a_host_its_own(self, site: Site) -> None:
         for node in ("n1", "n2"):
             report(site, "h1", node=node)
         site.database.write(compute_nodes.set_ratios, "h1", {"cpu": 16.0, "disk": 1.5}, 5.0)
         own = Ratios(cpu=16.0, ram=1.5, disk=1.5)
-        assert Ratios.of(newest_event(site)) == own
+        assert Ratios.of_node(newest_event(site)) == own
         for node in ("n1", "n2", "n3"):  # a node that comes later, too
-            assert Ratios.of(report(site, "h1", node=node, vcpus_used=1)) == own
-        assert Ratios.of(report(site, "h2")) == RATIOS
+            assert Ratios.of_node(report(site, "h1", node=node, vcpus_used=1)) == own
+        assert Ratios.of_node(report(site, "h2")) == RATIOS
         site.database.write(compute_nodes.set_ratios, "h1", {"cpu": None}, 6.0)
-        assert Ratios.of(report(site, "h1", node="n1", vcpus_used=1)) == msgspec.structs.replace(own, cpu=RATIOS.cpu)
+        assert Ratios.of_node(report(site, "h1", node="n1", vcpus_used=1)) == msgspec.structs.replace(own, cpu=RATIOS.cpu)
 
     def test_hosts_of_an_earlier_release_keep_theirs(self, site: Site) -> None:
         """Their size on record is the accepted one."""
-        site.database.write(compute_nodes.store, fleet.node("h1", cpu_allocation_ratio=16.0), 1.0)
-        assert Ratios.of(report(site, "h1", cpu_allocation_ratio=4.0, vcpus_used=1)) == Ratios(cpu=16.0)
+        site.database.write(compute_nodes.store_node, fleet.node("h1", cpu_allocation_ratio=16.0), 1.0)
+        assert Ratios.of_node(report(site, "h1", cpu_allocation_ratio=4.0, vcpus_used=1)) == Ratios(cpu=16.0)
         configure(site, Ratios(cpu=8.0))
         assert report(site, "h1", cpu_allocation_ratio=4.0, vcpus=100).cpu_allocation_ratio == 16.0
         assert waiting(site) == ["h1: vcpus 100 (counts 16)"]

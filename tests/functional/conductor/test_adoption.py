@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from cells.instance_mapping import adopt, map_instances
+from cells.instance_mapping import adopt_rows, map_instances
 from conductor.audit import rows, servers
 from conductor.audit import usage as usage_check
 from db.api.claims import claims
@@ -51,7 +51,7 @@ def shown_fault(site: Ground, uuid: str) -> str | None:
 
 def _without_mapping(tx: ApiTransaction, stamp: Stamp, uuids: list[str]) -> None:
     """As if they had been accepted after the backup: nothing here knows of them."""
-    claims.release(tx, stamp, uuids)
+    claims.release_claims(tx, stamp, uuids)
     batches = (
         tx.execute(sa.select(instance_mappings.c.batch_id).where(instance_mappings.c.instance_uuid.in_(uuids))).scalars().all()
     )
@@ -62,7 +62,7 @@ def _without_mapping(tx: ApiTransaction, stamp: Stamp, uuids: list[str]) -> None
 
 def _queued(tx: ApiTransaction, stamp: Stamp, uuids: list[str]) -> None:
     """As if they had waited in the queue when the backup was taken."""
-    claims.release(tx, stamp, uuids)
+    claims.release_claims(tx, stamp, uuids)
     for uuid in uuids:
         here = instance_mappings.c.instance_uuid == uuid
         batch = tx.execute(sa.select(instance_mappings.c.batch_id).where(here)).scalar_one()
@@ -124,15 +124,15 @@ def test_what_was_deleted_after_the_backup_is_deleted_again(site: Ground) -> Non
     site.cloud.databases["cell1"].write(instances.delete, [gone, going], 5.0)
     applying.gone(site.cloud, gone)
     site.cloud.keeper.ledger.write(_queued, [gone, going])
-    adopted = adopt(Ledger(site.cloud.api, "test"), site.conductor.cell("cell1"), [gone, going])
+    adopted = adopt_rows(Ledger(site.cloud.api, "test"), site.conductor.cell("cell1"), [gone, going])
     assert sorted(adopted) == sorted([gone, going])
     assert charged(site) == [(0, 0, 0)]
     assert site.cloud.requests() == {}
     assert {server.uuid for server in site.cloud.evidence().servers if not server.deleted} == set()
-    site.conductor.deleter.sweep()
+    site.conductor.deleter.sweep_deletes()
     applying.gone(site.cloud, going)
     site.keep()
-    site.conductor.deleter.sweep()
+    site.conductor.deleter.sweep_deletes()
     assert [site.cloud.mapped(uuid).state for uuid in (gone, going)] == ["deleted", "deleted"]
 
 
@@ -141,23 +141,23 @@ def test_a_deleted_server_that_nobody_asks_for_stays_unknown(site: Ground) -> No
     site.cloud.databases["cell1"].write(instances.delete, [uuid], 5.0)
     applying.gone(site.cloud, uuid)
     site.cloud.keeper.ledger.write(_without_mapping, [uuid])
-    assert adopt(Ledger(site.cloud.api, "test"), site.conductor.cell("cell1"), [uuid]) == []
+    assert adopt_rows(Ledger(site.cloud.api, "test"), site.conductor.cell("cell1"), [uuid]) == []
 
 
 def test_what_is_decided_elsewhere_stays_there(site: Ground) -> None:
     [uuid] = site.active()
     here = instance_mappings.c.instance_uuid == uuid
     site.api(sa.update(instance_mappings).where(here).values(cell_uuid=site.uuid_of("cell2")))
-    assert adopt(Ledger(site.cloud.api, "test"), site.conductor.cell("cell1"), [uuid]) == []
+    assert adopt_rows(Ledger(site.cloud.api, "test"), site.conductor.cell("cell1"), [uuid]) == []
     site.api(sa.update(instance_mappings).where(here).values(cell_uuid=None, deleted=True))
-    assert adopt(Ledger(site.cloud.api, "test"), site.conductor.cell("cell1"), [uuid]) == []
+    assert adopt_rows(Ledger(site.cloud.api, "test"), site.conductor.cell("cell1"), [uuid]) == []
 
 
 def test_a_staged_copy_is_not_adopted(site: Ground) -> None:
     driven = site.conductor.drive(site.cloud.accept(), upto="staged")
     [uuid] = driven.uuids
     for cell in ("cell1", "cell2"):
-        assert adopt(Ledger(site.cloud.api, "test"), site.conductor.cell(cell), [uuid]) == []
+        assert adopt_rows(Ledger(site.cloud.api, "test"), site.conductor.cell(cell), [uuid]) == []
     assert driven.hand_over() == [uuid]
 
 

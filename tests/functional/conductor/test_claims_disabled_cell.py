@@ -35,18 +35,20 @@ class Planner:
         self._chosen = chosen
         self._meanwhile = meanwhile
         self._needed: tuple[str, ...] = ()
-        self.overtaken = False
+        self.is_overtaken = False
 
-    def begin(self, changes: Sequence[Inventory], standings: Sequence[Standing], groups: Sequence[GroupSlots]) -> Collection[int]:
+    def plan_jobs(
+        self, changes: Sequence[Inventory], standings: Sequence[Standing], groups: Sequence[GroupSlots]
+    ) -> Collection[int]:
         self._needed = tuple(uuid for standing in standings for uuid in standing.needed)
         self._meanwhile()
         return [self._chosen.id]
 
-    def confirm(self, locked: Sequence[Inventory]) -> Collection[int]:
-        self.overtaken = any(row.generation != self._chosen.generation for row in locked)
+    def confirm_locked(self, locked: Sequence[Inventory]) -> Collection[int]:
+        self.is_overtaken = any(row.generation != self._chosen.generation for row in locked)
         return []
 
-    def finish(self) -> tuple[Sequence[Sequence[Placement]], Sequence[Decision]]:
+    def finish_plan(self) -> tuple[Sequence[Sequence[Placement]], Sequence[Decision]]:
         row = self._chosen
         answer = Selection(host=row.host, node=row.node, cell_uuid=row.cell_uuid, fence=1)
         return [[Placement(instance_uuid=uuid, inventory_id=row.id, selections=(answer,)) for uuid in self._needed]], []
@@ -60,7 +62,7 @@ def site(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Site]:
 
 def change(database: Database, state: CellState) -> None:
     mapping = next(found for found in database.read(cell_mappings.list_all) if found.uuid == CELLS[0])
-    database.write(cell_mappings.update, msgspec.structs.replace(mapping, state=state))
+    database.write(cell_mappings.update_mapping, msgspec.structs.replace(mapping, state=state))
 
 
 def elsewhere(site: Site, state: CellState) -> None:
@@ -75,7 +77,7 @@ def claim(site: Site, meanwhile: Callable[[], object]) -> None:
     known = {str(Epoch.CELLS): site.database.read(epochs.read)[Epoch.CELLS]}
     chosen = next(row for row in site.database.read(claims.read_all) if row.cell_uuid == CELLS[0])
     newest = site.database.read(claims.changed_since, {}, 0).newest
-    site.ledger.write(claims.claim, [ask], Planner(newest, chosen, meanwhile), known)
+    site.ledger.write(claims.claim_hosts, [ask], Planner(newest, chosen, meanwhile), known)
 
 
 def test_a_claim_that_had_read_the_epochs_is_refused(site: Site) -> None:

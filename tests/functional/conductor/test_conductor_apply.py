@@ -55,14 +55,16 @@ class TestInstances:
     def test_a_boot_is_followed_to_its_end(self, cloud: World, conductor: Conductor, applier: Applier) -> None:
         [uuid] = ordered(cloud, conductor, 1)
         build(cloud, [uuid])
-        assert applier.apply() is False
+        assert applier.apply_page() is False
         mapped = cloud.mapped(uuid)
         assert (mapped.state, mapped.seen, mapped.host) == ("active", 2, cloud.row(uuid).host)
         cloud.delete(uuid)
-        Deleter(cloud.api, conductor.registry).sweep()
+        Deleter(cloud.api, conductor.registry).sweep_deletes()
         catch_up(applier)
         assert cloud.mapped(uuid).state == "active", "only its end is told"
-        cloud.databases[CELL].write(instances.transition, [uuid], lambda r: lifecycle.gone(r, r.host or "", 1, 80.0), 80.0)
+        cloud.databases[CELL].write(
+            instances.transition_rows, [uuid], lambda r: lifecycle.confirm_gone(r, r.host or "", 1, 80.0), 80.0
+        )
         catch_up(applier)
         assert cloud.mapped(uuid).state == "deleted"
         assert cloud.evidence().claims == {}
@@ -70,9 +72,9 @@ class TestInstances:
     def test_more_than_a_page_is_followed_page_by_page(self, cloud: World, conductor: Conductor, applier: Applier) -> None:
         uuids = ordered(cloud, conductor, 30, size=SMALL)
         build(cloud, uuids)
-        applier = paged(conductor, cloud.databases[CELL].read(feed.head) - 5)
-        assert applier.apply() is True
-        assert applier.apply() is False
+        applier = paged(conductor, cloud.databases[CELL].read(feed.read_head) - 5)
+        assert applier.apply_page() is True
+        assert applier.apply_page() is False
         assert set(states(cloud, uuids)) == {"active"}
 
     def test_a_restarted_conductor_goes_on_where_it_was(self, cloud: World, conductor: Conductor, applier: Applier) -> None:
@@ -93,7 +95,7 @@ class TestInstances:
         build(cloud, [first])
         catch_up(applier)
         with pytest.raises(errors.Conflict):
-            slower.apply()
+            slower.apply_page()
         build(cloud, [second])
         catch_up(slower)
         assert states(cloud, [first, second]) == ["active", "active"]
@@ -107,7 +109,7 @@ class TestInstances:
         fail(cloud, uuid)
         setattr(conductor.database, trouble, 1)
         with pytest.raises(errors.DatabaseUnavailable):
-            applier.apply()
+            applier.apply_page()
         catch_up(applier)
         row = cloud.row(uuid)
         assert row.attempt == 2
@@ -120,7 +122,7 @@ class TestRebuild:
         uuids = ordered(cloud, conductor, 8)
         scheduled, building, moved, active, failed, deleting, deleted, _ = uuids
         cloud.databases[CELL].write(
-            instances.transition, [scheduled], lambda row: lifecycle.activate(row, row.fence, cell0=False), 69.0
+            instances.transition_rows, [scheduled], lambda row: lifecycle.activate_row(row, row.fence, cell0=False), 69.0
         )
         build(cloud, [building, moved, failed, deleting], active=False)
         build(cloud, [active])
@@ -130,7 +132,7 @@ class TestRebuild:
             fail(cloud, failed)
         for uuid in (deleting, deleted):
             cloud.delete(uuid)
-        Deleter(cloud.api, conductor.registry).sweep()
+        Deleter(cloud.api, conductor.registry).sweep_deletes()
         assert [str(cloud.row(uuid).state) for uuid in uuids] == [
             *("scheduled", "building", "scheduled", "active", "error", "deleting", "deleted", "staged")
         ]
@@ -151,7 +153,7 @@ class TestRebuild:
         cloud.trim_feeds()
         catch_up(applier)
         self.check(cloud, expected)
-        assert cloud.cursor(conductor.cell(CELL).uuid) == cloud.databases[CELL].read(feed.head)
+        assert cloud.cursor(conductor.cell(CELL).uuid) == cloud.databases[CELL].read(feed.read_head)
 
     def test_it_comes_to_the_same_as_reading_every_event(self, cloud: World, conductor: Conductor, applier: Applier) -> None:
         expected = self.make_history(cloud, conductor)
@@ -178,7 +180,7 @@ class TestRebuild:
         cloud.trim_feeds()
         catch_up(applier)
         build(cloud, [second])
-        assert applier.apply() is False
+        assert applier.apply_page() is False
         assert states(cloud, [first, second]) == ["active", "active"]
 
     def test_a_feed_that_ends_before_the_cursor_was_restored_from_a_backup(
@@ -189,7 +191,7 @@ class TestRebuild:
         build(cloud, [uuid])
         catch_up(applier)
         assert states(cloud, [uuid]) == ["active"]
-        assert cloud.cursor(conductor.cell(CELL).uuid) == cloud.databases[CELL].read(feed.head) == 1
+        assert cloud.cursor(conductor.cell(CELL).uuid) == cloud.databases[CELL].read(feed.read_head) == 1
 
     def test_capacities_are_read_anew(self, cloud: World, conductor: Conductor, applier: Applier) -> None:
         applier.map_hosts(frozenset({"a1", "a2"}))

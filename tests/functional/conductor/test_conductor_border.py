@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from conductor.agent_identity import Border
+from conductor.agent_identity import IdentityCheck
 from db.cell import compute_nodes, services, unknown_guests
 from objects import builder_digest, errors
 from objects.build import ReportKind
@@ -30,7 +30,7 @@ STRAY = UnknownGuest(
     uuid="i3", name="n", node="h1", fence=1, attempt=1, builder="h1:a", vcpus=1, memory_mb=1, disk_gb=1, reason="no record"
 )
 
-CALLS: dict[str, Callable[[Border], object]] = {
+CALLS: dict[str, Callable[[IdentityCheck], object]] = {
     "report": lambda border: border.report(CONTEXT, [said(ReportKind.ACCEPT, "i1")]),
     "report beside one of its own": lambda b: b.report(CONTEXT, [said(ReportKind.GONE, "i2", "h2"), said(ReportKind.ACCEPT, "i1")]),
     "build_instances": lambda border: border.build_instances(CONTEXT, [said(ReportKind.FAILED, "i1")]),
@@ -54,8 +54,8 @@ def site(tmp_path: Path) -> Iterator[Site]:
     made.close()
 
 
-def border(site: Site, who: MessageSender, *, required: bool = True) -> Border:
-    return Border(site.conductor, AgentUsers(required=required), lambda: who)
+def border(site: Site, who: MessageSender, *, required: bool = True) -> IdentityCheck:
+    return IdentityCheck(site.conductor, AgentUsers(required=required), lambda: who)
 
 
 def refusals() -> float:
@@ -70,7 +70,7 @@ def written(site: Site) -> object:
 @pytest.mark.parametrize("required", [True, False])
 @pytest.mark.parametrize("call", CALLS.values(), ids=CALLS.keys())
 def test_a_hosts_user_that_speaks_of_another_host_changes_nothing(
-    site: Site, call: Callable[[Border], object], required: bool
+    site: Site, call: Callable[[IdentityCheck], object], required: bool
 ) -> None:
     before, counted = written(site), refusals()
     with pytest.raises(errors.Forbidden, match=r"'compute\.h2' reports for host h1: it may report for 'h2' only"):
@@ -81,7 +81,9 @@ def test_a_hosts_user_that_speaks_of_another_host_changes_nothing(
 
 @pytest.mark.parametrize("who", [SHARED, UNNAMED, MessageSender(user="compute."), MessageSender(user="")])
 @pytest.mark.parametrize("call", CALLS.values(), ids=CALLS.keys())
-def test_where_users_are_required_nobody_else_is_believed(site: Site, call: Callable[[Border], object], who: MessageSender) -> None:
+def test_where_users_are_required_nobody_else_is_believed(
+    site: Site, call: Callable[[IdentityCheck], object], who: MessageSender
+) -> None:
     before = written(site)
     with pytest.raises(
         errors.Forbidden, match=r"log in as 'compute\.HOST', because \[conductor\] agent_users = required.*host user"
@@ -97,10 +99,12 @@ def test_a_host_is_believed_about_itself(site: Site, name: str, who: MessageSend
 
 
 def test_other_prefixes_may_be_configured(site: Site) -> None:
-    made = Border(site.conductor, AgentUsers(required=True, prefix="nova-"), lambda: MessageSender(user="nova-h1"))
+    made = IdentityCheck(site.conductor, AgentUsers(required=True, prefix="nova-"), lambda: MessageSender(user="nova-h1"))
     made.report_state(CONTEXT, "h1", AGENT_BINARY, 1)
     with pytest.raises(errors.Forbidden):
-        Border(site.conductor, AgentUsers(required=True, prefix="nova-"), lambda: OWN).report_state(CONTEXT, "h1", AGENT_BINARY, 1)
+        IdentityCheck(site.conductor, AgentUsers(required=True, prefix="nova-"), lambda: OWN).report_state(
+            CONTEXT, "h1", AGENT_BINARY, 1
+        )
 
 
 class TestBuilders:
@@ -111,7 +115,7 @@ class TestBuilders:
         [told] = border(site, OWN).holdings(CONTEXT, "h1")
         assert told.builder == "h1:a"
         [hidden] = border(site, SHARED, required=False).holdings(CONTEXT, "h1")
-        assert hidden.builder == builder_digest.digest("h1:a", "i1")
+        assert hidden.builder == builder_digest.builder_digest("h1:a", "i1")
 
     @pytest.mark.parametrize("kind", [ReportKind.ACCEPT, ReportKind.ACTIVE])
     def test_a_digest_begins_and_ends_no_build(self, site: Site, kind: ReportKind) -> None:
@@ -139,7 +143,7 @@ class TestIdentified:
         for who, expected in ((SHARED, False), (OWN, True), (SHARED, False), (LOCAL, True)):
             border(site, who, required=False).introduce(CONTEXT, "h1", AGENT_BINARY, About(), 1.0)
             assert site.database.read(services.get, "h1", AGENT_BINARY).identified is expected
-            assert site.database.read(services.identified, AGENT_BINARY, ["h1", "h2"]) == ({"h1"} if expected else set())
+            assert site.database.read(services.list_identified, AGENT_BINARY, ["h1", "h2"]) == ({"h1"} if expected else set())
 
     def test_the_feed_tells_of_its_nodes_again_when_it_is_shown_for_the_first_time(self, site: Site) -> None:
         border(site, SHARED, required=False).update_resource_stats(CONTEXT, node("h1"))

@@ -51,7 +51,7 @@ def test_a_batch_is_staged_handed_over_and_ordered(cloud: World, conductor: Cond
     conductor.build(spec)
     assert cloud.requests() == {}
     claims = cloud.evidence().claims
-    cells = {cell.name: cell.uuid for cell in conductor.registry.cells()}
+    cells = {cell.name: cell.uuid for cell in conductor.registry.list_cells()}
     for row in rows(cloud, spec):
         mapped = cloud.mapped(row.uuid)
         home = cloud.homes[row.host or ""]
@@ -69,19 +69,19 @@ def test_it_costs_one_question_and_one_order_per_host(cloud: World, conductor: C
     conductor.bus.observer = asked
     spec = cloud.accept(12)
     conductor.build(spec)
-    assert asked.counts() == {("scheduler", "select_destinations", MessageKind.CALL): 1}
+    assert asked.counts_by_method() == {("scheduler", "select_destinations", MessageKind.CALL): 1}
     hosts = {row.host for row in rows(cloud, spec)}
-    assert conductor.sent.counts() == {("compute", "build_instances", MessageKind.CAST): len(hosts)}
+    assert conductor.sent.counts_by_method() == {("compute", "build_instances", MessageKind.CAST): len(hosts)}
 
 
 def test_a_batch_that_is_leased_or_gone_is_nobodys_work(cloud: World, conductor: Conductor) -> None:
     spec = cloud.accept()
-    cloud.api.write(leases.lease, "another", [spec.batch_id], time.time(), 3600.0)
+    cloud.api.write(leases.lease_batches, "another", [spec.batch_id], time.time(), 3600.0)
     conductor.build(spec)
     conductor.builder.schedule_and_build(["unknown"])
     conductor.builder.schedule_and_build([])
     assert [row.owner for row in cloud.requests().values()] == ["another"]
-    assert conductor.sent.messages() == 0
+    assert conductor.sent.count_messages() == 0
 
 
 def test_members_of_a_strict_group_are_marked_so(cloud: World, conductor: Conductor) -> None:
@@ -94,7 +94,7 @@ def test_members_of_a_strict_group_are_marked_so(cloud: World, conductor: Conduc
         conductor.build(spec)
         [row] = rows(cloud, spec)
         marks[policy] = row.has_group
-    assert marks == {policy: policy.strict for policy in GroupPolicy}
+    assert marks == {policy: policy.is_strict for policy in GroupPolicy}
 
 
 class TestBuried:
@@ -117,14 +117,14 @@ class TestBuried:
         assert reason.startswith("No valid host was found")
         assert cloud.requests() == {}
         assert cloud.evidence().claims == {}
-        assert conductor.sent.messages() == 0
+        assert conductor.sent.count_messages() == 0
 
     def test_a_host_that_lost_its_mapping_buries_only_what_was_meant_for_it(self, cloud: World, conductor: Conductor) -> None:
         lost, kept = cloud.accept(force_hosts=("a1",)), cloud.accept(force_hosts=("a2",))
         for spec in (lost, kept):
             conductor.drive(spec, upto="claimed")
         cloud.api.write(host_mappings.delete, "a1")
-        conductor.registry.refresh()
+        conductor.registry.refresh_cells()
         conductor.build(lost, kept)
         [reason] = self.reasons(cloud, lost)
         assert "not mapped to a cell" in reason
@@ -137,7 +137,7 @@ class TestBuried:
         dead = driven.placed[0].selection.host
         meant = {p.request.instance_uuid for p in driven.placed if p.selection.host == dead}
         cloud.api.write(host_mappings.delete, dead)
-        conductor.registry.refresh()
+        conductor.registry.refresh_cells()
         conductor.build(spec)
         buried = {uuid for uuid in driven.uuids if cloud.mapped(uuid).cell_uuid == CELL0_UUID}
         assert buried == meant
@@ -152,8 +152,8 @@ class TestBuried:
         conductor.drive(spec, upto="claimed")
         cloud.api.write(host_mappings.delete, "a1")
         moved = HostMapping(host="a1", cell_uuid=conductor.cell("cell2").uuid)
-        cloud.api.write(host_mappings.add, [moved], time.time())
-        conductor.registry.refresh()
+        cloud.api.write(host_mappings.add_mappings, [moved], time.time())
+        conductor.registry.refresh_cells()
         conductor.build(spec)
         [uuid] = cloud.uuids(spec)
         assert cloud.rows(uuid) == {}
@@ -165,7 +165,7 @@ class TestBuried:
         late = cloud.accept(3, timeout=-1.0)
         conductor.build(late)
         assert self.reasons(cloud, late) == {"Build timed out in scheduling."}
-        assert asked.messages() == 0
+        assert asked.count_messages() == 0
 
     def test_what_is_buried_under_a_later_fence_says_the_later_reason(self, cloud: World, conductor: Conductor) -> None:
         spec = cloud.accept()
@@ -184,11 +184,11 @@ class TestTogether:
         conductor.bus.observer = asked
         specs = [cloud.accept(3), cloud.accept(), cloud.accept()]
         conductor.build(*specs)
-        assert asked.counts() == {("scheduler", "select_for_each", MessageKind.CALL): 1}
+        assert asked.counts_by_method() == {("scheduler", "select_for_each", MessageKind.CALL): 1}
         for spec in specs:
             assert {row.state for row in rows(cloud, spec)} == {State.STAGED}
         placed = {(spec.batch_id, row.host) for spec in specs for row in rows(cloud, spec)}
-        assert conductor.sent.counts() == {("compute", "build_instances", MessageKind.CAST): len(placed)}
+        assert conductor.sent.counts_by_method() == {("compute", "build_instances", MessageKind.CAST): len(placed)}
         assert cloud.requests() == {}
 
     def test_small_ones_come_first_then_large_ones_up_to_a_number_of_servers(
@@ -217,7 +217,9 @@ class TestTogether:
         assert asked == ["select_for_each", "select_for_each", "select_destinations"]
         assert {row.state for spec in specs for row in rows(cloud, spec)} == {State.STAGED}
         deletes = {
-            text: n.executions for (_, text), n in counter.statements().items() if text.startswith("DELETE FROM build_requests")
+            text: n.executions
+            for (_, text), n in counter.count_by_statement().items()
+            if text.startswith("DELETE FROM build_requests")
         }
         assert list(deletes.values()) == [1], "one hand-over"
 
@@ -226,14 +228,14 @@ class TestTogether:
     ) -> None:
         monkeypatch.setattr("conductor.build.BUSY_S", 600.0)
         first, second, elsewhere = cloud.accept(), cloud.accept(), cloud.accept()
-        conductor.builder.build_rung([first.batch_id])
+        conductor.builder.build_notified([first.batch_id])
         assert set(cloud.requests()) == {*cloud.uuids(second), *cloud.uuids(elsewhere)}, "alone, each builds its own"
-        conductor.builder.build_rung([second.batch_id])
+        conductor.builder.build_notified([second.batch_id])
         assert cloud.requests() == {}
         asked = MessageCounter()
         conductor.bus.observer = asked
-        conductor.builder.build_rung([elsewhere.batch_id])
-        assert asked.messages() == 0, "the doorbell comes late"
+        conductor.builder.build_notified([elsewhere.batch_id])
+        assert asked.count_messages() == 0, "the doorbell comes late"
 
     def test_where_too_many_wait_each_builds_its_own(
         self, cloud: World, conductor: Conductor, monkeypatch: pytest.MonkeyPatch
@@ -241,7 +243,7 @@ class TestTogether:
         monkeypatch.setattr("conductor.build.ROUND_SIZE", 2)
         specs = [cloud.accept() for _ in range(4)]
         for spec in specs[:2]:
-            conductor.builder.build_rung([spec.batch_id])
+            conductor.builder.build_notified([spec.batch_id])
         assert set(cloud.requests()) == {uuid for spec in specs[2:] for uuid in cloud.uuids(spec)}
 
     def test_each_stands_or_falls_by_itself(self, cloud: World, conductor: Conductor) -> None:
@@ -285,20 +287,20 @@ class TestTogether:
         building.join(PATIENCE)
         assert cloud.requests() == {}
         assert {row.state for row in rows(cloud, spec)} == {State.STAGED}
-        assert sum(conductor.sent.counts().values()) == len({row.host for row in rows(cloud, spec)})
+        assert sum(conductor.sent.counts_by_method().values()) == len({row.host for row in rows(cloud, spec)})
 
     def test_what_nobody_foresaw_in_one_of_them_ends_that_one_alone(
         self, cloud: World, conductor: Conductor, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         good, bad = cloud.accept(2), cloud.accept()
-        real = conductor.builder.destinations.spare
+        real = conductor.builder.destinations.spare_refused
 
         def spare(batch: leases.LeasedBatch, *arguments: Any) -> Any:
             if batch.batch_id == bad.batch_id:
                 raise LookupError("a fault of the program")
             return real(batch, *arguments)
 
-        monkeypatch.setattr(conductor.builder.destinations, "spare", spare)
+        monkeypatch.setattr(conductor.builder.destinations, "spare_refused", spare)
         conductor.build(bad, good)
         assert {row.state for row in rows(cloud, good)} == {State.STAGED}
         assert set(cloud.requests()) == set(cloud.uuids(bad))
@@ -328,7 +330,7 @@ class TestFewerThanAskedFor:
         driven = conductor.lease(spec.batch_id)
         gone, *others = driven.uuids
         cloud.delete(gone)
-        conductor.builder.build(driven.batch)
+        conductor.builder.build_batches(driven.batch)
         conductor.keep()
         assert cloud.mapped(gone).cell_uuid is None
         assert cloud.rows(gone) == {}
@@ -341,8 +343,8 @@ class TestQueueSweep:
         small = fleet.flavor(vcpus=0, memory_mb=1, root_gb=0)
         specs = [cloud.accept(size=small) for _ in range(LEASE_PAGE_SIZE + 3)]
         sweep = QueueSweep(cloud.api, conductor.builder, workers=4)
-        assert sweep.sweep() is True
-        assert sweep.sweep() is False
+        assert sweep.sweep_deletes() is True
+        assert sweep.sweep_deletes() is False
         sweep.stop()
         assert cloud.requests() == {}
         assert len(cloud.evidence().claims) == len(specs)
@@ -360,7 +362,7 @@ class TestQueueSweep:
         stuck = cloud.accept(force_hosts=("a1",))
         others = [cloud.accept(force_hosts=("b1",)) for _ in range(3)]
         sweep = QueueSweep(cloud.api, conductor.builder, workers=1)
-        sweep.sweep()
+        sweep.sweep_deletes()
         sweep.stop()
         assert cloud.requests().keys() == set(cloud.uuids(stuck))
         assert all(cloud.mapped(uuid).cell_uuid for spec in others for uuid in cloud.uuids(spec))

@@ -104,12 +104,12 @@ class TestCapacities:
         conductor.keep()
         for home in (OTHER, CELL):
             cloud.api.write(host_mappings.delete, "a1")
-            conductor.registry.refresh()
+            conductor.registry.refresh_cells()
             conductor.keep()
             mapping = HostMapping(host="a1", cell_uuid=conductor.cell(home).uuid)
-            cloud.api.write(host_mappings.add, [mapping], time.time())
+            cloud.api.write(host_mappings.add_mappings, [mapping], time.time())
             tell(cloud, home, node("a1"))
-            conductor.registry.refresh()
+            conductor.registry.refresh_cells()
             conductor.keep()
             assert inventories(cloud)["a1"].cell_uuid == conductor.cell(home).uuid
 
@@ -138,7 +138,7 @@ class TestCapacities:
         tell(cloud, CELL, node("a1", vcpus=32))
         catch_up(applier)
         with pytest.raises(errors.Conflict):
-            slower.apply()
+            slower.apply_page()
         tell(cloud, CELL, node("a1", vcpus=48))
         catch_up(applier)
         assert inventories(cloud)["a1"].cap_vcpus == 48 * 4.0
@@ -152,7 +152,7 @@ class TestCapacities:
         tell(cloud, CELL, node("a1", vcpus=32))
         catch_up(other)
         with pytest.raises(errors.Conflict):
-            applier.apply()
+            applier.apply_page()
         tell(cloud, CELL, node("a1"))
         catch_up(applier)
         assert inventories(cloud)["a1"].cap_vcpus == 64.0

@@ -21,20 +21,20 @@ class TestSweeps:
         site.activate("u1", "u2")
         site.build("u3", active=False)
         patient = site.sweep(age=3600.0)
-        patient.orders()
+        patient.resend_orders()
         site.wait_for_orders({"h1": [("u1", 1), ("u2", 1)]})
-        patient.orders()
+        patient.resend_orders()
         assert not wait_until(lambda: len(site.hosts["h1"].orders) > 2, 0.1)
-        site.sweep().orders()
+        site.sweep().resend_orders()
         site.wait_for_orders({"h1": [("u1", 1), ("u2", 1)] * 2})
 
     def test_deletes_that_nobody_confirmed_are_sent_again(self, site: Site) -> None:
         site.stage("u1", "u2")
         site.build("u1", "u2")
         site.database.write(instances.delete, ["u1"], time.time())
-        site.sweep(age=3600.0).deletes()
+        site.sweep(age=3600.0).resend_deletes()
         assert not wait_until(lambda: bool(site.hosts["h1"].deletes), 0.1)
-        site.sweep().deletes()
+        site.sweep().resend_deletes()
         assert wait_until(lambda: site.hosts["h1"].deletes == [("u1", 1)], PATIENCE)
 
     def test_many_deletes_that_a_host_does_not_answer_do_not_hide_those_of_others(self, site: Site) -> None:
@@ -45,7 +45,7 @@ class TestSweeps:
         site.stage("other", host="h2")
         site.report(said(ReportKind.ACCEPT, "other", "h2"))
         site.database.write(instances.delete, ["other"], 6.0)
-        site.sweep().deletes()
+        site.sweep().resend_deletes()
         assert wait_until(lambda: site.hosts["h2"].deletes == [("other", 1)], PATIENCE)
 
     def test_many_orders_that_nobody_accepts_take_turns(self, site: Site) -> None:
@@ -53,7 +53,7 @@ class TestSweeps:
         site.stage(*uuids)
         site.activate(*uuids)
         for _ in range(2):
-            site.sweep().orders()
+            site.sweep().resend_orders()
         assert wait_until(lambda: {uuid for uuid, _ in site.hosts["h1"].orders} == set(uuids), PATIENCE)
 
     def test_builds_whose_time_is_over_end_under_a_new_attempt(self, site: Site) -> None:
@@ -62,7 +62,7 @@ class TestSweeps:
         site.activate("scheduled", "timely")
         site.build("building", active=False)
         site.build("active")
-        site.sweep().deadlines()
+        site.sweep().end_overdue()
         assert [site.state(u)[0] for u in ("scheduled", "building", "active", "staged", "timely")] == [
             *("error", "error", "active", "staged", "scheduled")
         ]
@@ -76,7 +76,7 @@ class TestSweeps:
 
     def beat(self, site: Site, *hosts: str, binary: str = "superconductor-compute") -> None:
         for host in hosts:
-            site.database.write(services.heartbeat, host, binary, 1, time.time())
+            site.database.write(services.record_heartbeat, host, binary, 1, time.time())
 
     def test_only_builds_on_hosts_that_are_silent_move(self, site: Site) -> None:
         sweep = site.sweep()
@@ -114,7 +114,7 @@ class TestSweeps:
         site.stage("scheduled", "building", deadline=100.0)
         site.activate("scheduled")
         site.build("building", active=False)
-        site.sweep().deadlines()
+        site.sweep().end_overdue()
         assert wait_until(lambda: site.hosts["h1"].deletes == [("building", 1)], PATIENCE)
         assert [verdict.accepted for verdict in site.report(said(ReportKind.GONE, "building"))] == [True]
         assert site.state("building") == ("error", "h1", 2)
@@ -209,7 +209,7 @@ class TestSweeps:
         site.build("doomed")
         site.database.write(instances.delete, ["doomed"], 9.0)
         assert len(site.events()) == 2
-        site.sweep(feed_age=3600.0).sweep()
+        site.sweep(feed_age=3600.0).sweep_cell()
         assert site.state("late")[0] == "error"
         assert wait_until(lambda: (site.hosts["h1"].orders, site.hosts["h1"].deletes) == ([("lost", 1)], [("doomed", 1)]), PATIENCE)
         assert site.events() == [("doomed", EventKind.ACTIVE), ("late", EventKind.ENDED)], (

@@ -39,7 +39,10 @@ def handed_over(cloud: World, conductor: Conductor, count: int = 1, host: str = 
 def building(cloud: World, cell: str, *uuids: str) -> None:
     """An agent has taken these."""
     cloud.databases[cell].write(
-        instances.transition, uuids, lambda r: lifecycle.accept(r, r.host or "", r.fence, r.attempt, "agent"), time.time()
+        instances.transition_rows,
+        uuids,
+        lambda r: lifecycle.accept_order(r, r.host or "", r.fence, r.attempt, "agent"),
+        time.time(),
     )
 
 
@@ -49,7 +52,7 @@ def deleted(cloud: World, *uuids: str) -> None:
 
 
 def sent(conductor: Conductor) -> int:
-    return conductor.sent.counts().get(("compute", "delete_instances", MessageKind.CAST), 0)
+    return conductor.sent.counts_by_method().get(("compute", "delete_instances", MessageKind.CAST), 0)
 
 
 def test_a_doorbell_carries_out_these_deletes_and_no_others(cloud: World, conductor: Conductor) -> None:
@@ -69,19 +72,19 @@ def test_the_sweep_leaves_a_cell_time_for_what_it_was_just_told(cloud: World, co
     [uuid] = handed_over(cloud, conductor)
     building(cloud, "cell1", uuid)
     deleted(cloud, uuid)
-    Deleter(cloud.api, conductor.registry, resend_age=60.0).sweep()
+    Deleter(cloud.api, conductor.registry, resend_age=60.0).sweep_deletes()
     assert (cloud.row(uuid).state, sent(conductor)) == (State.BUILDING, 0)
-    Deleter(cloud.api, conductor.registry, resend_age=0.0).sweep()
+    Deleter(cloud.api, conductor.registry, resend_age=0.0).sweep_deletes()
     assert (cloud.row(uuid).state, sent(conductor)) == (State.DELETING, 1)
 
 
 def test_what_has_no_guest_is_over_at_once_and_its_host_is_not_asked(cloud: World, conductor: Conductor) -> None:
     staged, scheduled = handed_over(cloud, conductor, 2)
     cloud.databases["cell1"].write(
-        instances.transition, [scheduled], lambda row: lifecycle.activate(row, 1, cell0=False), time.time()
+        instances.transition_rows, [scheduled], lambda row: lifecycle.activate_row(row, 1, cell0=False), time.time()
     )
     deleted(cloud, staged, scheduled)
-    conductor.deleter.sweep()
+    conductor.deleter.sweep_deletes()
     assert [cloud.row(uuid).state for uuid in (staged, scheduled)] == [State.DELETED] * 2
     assert sent(conductor) == 0
     assert cloud.mapped(staged).state == "building", "the feed tells"
@@ -99,7 +102,7 @@ def test_in_cell0_it_is_over_with_the_row(cloud: World, conductor: Conductor) ->
     conductor.deleter.carry_out([uuid])
     assert cloud.row(uuid).state is State.DELETED
     assert (cloud.mapped(uuid).cell_uuid, cloud.mapped(uuid).state) == (CELL0_UUID, "deleted")
-    assert cloud.api.read(mappings.deleting, 10) == []
+    assert cloud.api.read(mappings.list_deleting, 10) == []
 
 
 def test_a_cell_without_the_row_gets_a_tombstone(cloud: World, conductor: Conductor) -> None:
@@ -108,7 +111,7 @@ def test_a_cell_without_the_row_gets_a_tombstone(cloud: World, conductor: Conduc
     driven.hand_over()
     [uuid] = driven.uuids
     deleted(cloud, uuid)
-    conductor.deleter.sweep()
+    conductor.deleter.sweep_deletes()
     assert cloud.row(uuid).state is State.DELETED
     assert driven.stage() == []
     conductor.keep()
@@ -120,13 +123,15 @@ def test_the_sweep_repeats_until_the_cell_confirms(cloud: World, conductor: Cond
     building(cloud, "cell1", uuid)
     deleted(cloud, uuid)
     for rounds in (1, 2, 3):
-        conductor.deleter.sweep()
+        conductor.deleter.sweep_deletes()
         assert sent(conductor) == rounds
     row = cloud.row(uuid)
-    cloud.databases["cell1"].write(instances.transition, [uuid], lambda r: lifecycle.gone(r, "a1", row.attempt, 9.0), 9.0)
-    conductor.deleter.sweep()
+    cloud.databases["cell1"].write(
+        instances.transition_rows, [uuid], lambda r: lifecycle.confirm_gone(r, "a1", row.attempt, 9.0), 9.0
+    )
+    conductor.deleter.sweep_deletes()
     conductor.keep()
-    conductor.deleter.sweep()
+    conductor.deleter.sweep_deletes()
     assert sent(conductor) == 3
     assert cloud.row(uuid).state is State.DELETED
 
@@ -136,11 +141,11 @@ def test_an_error_that_is_deleted_is_carried_out_and_confirmed(cloud: World, con
     [uuid] = handed_over(cloud, conductor)
     building(cloud, "cell1", uuid)
     late = Failure(kind=FailureClass.DEADLINE, error="BuildTimeout", message="too late", at=5.0)
-    cloud.databases["cell1"].write(instances.transition, [uuid], lambda row: lifecycle.deadline(row, 1, late), 5.0)
+    cloud.databases["cell1"].write(instances.transition_rows, [uuid], lambda row: lifecycle.end_overdue(row, 1, late), 5.0)
     conductor.keep()
     assert cloud.mapped(uuid).state == "error"
     deleted(cloud, uuid)
-    conductor.deleter.sweep()
+    conductor.deleter.sweep_deletes()
     conductor.keep()
     assert cloud.mapped(uuid).state == "deleted"
 
@@ -153,12 +158,12 @@ def test_a_cell_that_is_away_holds_up_no_other(cloud: World, conductor: Conducto
     conductor.deleter.carry_out([*first, *second])
     assert [cloud.row(uuid).state for uuid in (*first, *second)] == [State.STAGED] * 2 + [State.DELETED] * 2
     conductor.databases["cell1"].away = False
-    conductor.deleter.sweep()
+    conductor.deleter.sweep_deletes()
     assert {cloud.row(uuid).state for uuid in first} == {State.DELETED}
 
 
 def test_a_sweep_goes_over_more_than_one_page(cloud: World, conductor: Conductor) -> None:
     uuids = handed_over(cloud, conductor, 23)
     deleted(cloud, *uuids)
-    Deleter(conductor.database, conductor.registry, page=10).sweep()
+    Deleter(conductor.database, conductor.registry, page=10).sweep_deletes()
     assert {row.state for row in (cloud.databases["cell1"].read(instances.read, uuids))} == {State.DELETED}

@@ -31,7 +31,7 @@ def driving(queue: Queue) -> LeaseRenewer:
 
 def leased(queue: Queue, count: int = 2, deadline: float = FAR) -> leases.LeasedBatch:
     spec = queue.accept(count, deadline=deadline)
-    [batch] = queue.database.write(leases.lease, "one", [spec.batch_id], time.time(), LEASE)
+    [batch] = queue.database.write(leases.lease_batches, "one", [spec.batch_id], time.time(), LEASE)
     return batch
 
 
@@ -44,27 +44,27 @@ def untils(queue: Queue) -> dict[str, float]:
 def test_what_takes_long_is_not_taken_over(queue: Queue, driving: LeaseRenewer) -> None:
     batch = leased(queue)
     before = untils(queue)
-    with driving.of(batch.requests):
-        driving.renew()
+    with driving.renew_during(batch.requests):
+        driving.renew_leases()
         assert untils(queue) == before, "nothing is written for what is quick"
         time.sleep(SLOW)
-        driving.renew()
+        driving.renew_leases()
         assert all(until >= before[uuid] + SLOW for uuid, until in untils(queue).items())
         time.sleep(LEASE - SLOW)  # until the first lease has run out
-        assert queue.database.read(leases.waiting, time.time(), 10) == []
+        assert queue.database.read(leases.list_waiting, time.time(), 10) == []
     after = untils(queue)
     time.sleep(SLOW)
-    driving.renew()
+    driving.renew_leases()
     assert untils(queue) == after, "what has ended is left alone"
 
 
 def test_what_was_left_runs_out_as_told(queue: Queue, driving: LeaseRenewer) -> None:
     batch = leased(queue)
-    with driving.of(batch.requests):
+    with driving.renew_during(batch.requests):
         time.sleep(SLOW)
         left, kept = (r.instance_uuid for r in batch.requests)
-        driving.leave({left: 1}, 17.0)
-        driving.renew()
+        driving.leave_leases({left: 1}, 17.0)
+        driving.renew_leases()
     assert untils(queue)[left] == 17.0
     assert untils(queue)[kept] > time.time()
 
@@ -72,24 +72,24 @@ def test_what_was_left_runs_out_as_told(queue: Queue, driving: LeaseRenewer) -> 
 def test_a_new_fence_is_extended_and_a_lost_one_is_not(queue: Queue, driving: LeaseRenewer) -> None:
     batch = leased(queue, count=1)
     uuid = batch.requests[0].instance_uuid
-    with driving.of(batch.requests):
-        fences = queue.database.write(leases.refence, {uuid: 1})
+    with driving.renew_during(batch.requests):
+        fences = queue.database.write(leases.refence_requests, {uuid: 1})
         moved = leases.LeasedRequest(instance_uuid=uuid, fence=fences[uuid], name="n", launch_index=0, deadline=FAR, created_at=0.0)
-        with driving.of([moved]):
+        with driving.renew_during([moved]):
             before = untils(queue)
             time.sleep(SLOW)
-            driving.renew()
+            driving.renew_leases()
             assert untils(queue)[uuid] > before[uuid]
-            queue.database.write(leases.lease, "two", [batch.batch_id], time.time() + 2 * LEASE, 100.0)
+            queue.database.write(leases.lease_batches, "two", [batch.batch_id], time.time() + 2 * LEASE, 100.0)
             successor = untils(queue)
-            driving.renew()
+            driving.renew_leases()
             assert untils(queue) == successor
 
 
 def test_a_step_that_never_ends_is_given_up_at_the_deadline(queue: Queue, driving: LeaseRenewer) -> None:
     batch = leased(queue, deadline=time.time())
     before = untils(queue)
-    with driving.of(batch.requests):
+    with driving.renew_during(batch.requests):
         time.sleep(SLOW)
-        driving.renew()
+        driving.renew_leases()
     assert untils(queue) == before

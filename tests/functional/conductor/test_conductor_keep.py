@@ -28,7 +28,7 @@ class Kept:
 
     def __init__(self, cells: Cells, registry: CellRegistry) -> None:
         self.cells = cells
-        self.cell: Cell = next(cell for cell in registry.cells() if cell.name == "east")
+        self.cell: Cell = next(cell for cell in registry.list_cells() if cell.name == "east")
         self.first, self.second = (
             FeedFollower(
                 ConductorContext(Ledger(cells.api, name), registry),
@@ -46,14 +46,14 @@ class Kept:
 
     def rest(self) -> None:
         """Let the first one have done all there is, with the hosts that were mapped meanwhile."""
-        self._registry.refresh()
-        assert not self.first.keep()
-        assert not self.first.keep()
+        self._registry.refresh_cells()
+        assert not self.first.keep_up()
+        assert not self.first.keep_up()
         assert self.left == 0
 
     @property
     def left(self) -> int:
-        return self.cell.read(feed.head) - self.cells.api.read(events.position, self.cell.uuid)
+        return self.cell.read(feed.read_head) - self.cells.api.read(events.read_cursor, self.cell.uuid)
 
     def idle_follower(self) -> FeedFollower:
         """One whose cell has been idle for a while. It was overtaken, and knows where the feed ends."""
@@ -61,13 +61,13 @@ class Kept:
         settings = FeedSettings(settle_age=3600.0, map_hosts=True, idle_epochs_age=3600.0, interval=0.001, idle_interval=60.0)
         found = FeedFollower(context, self.cell, settings)
         pace = found.pace
-        found.keep()
+        found.keep_up()
         self.happen()
-        self.first.keep()
-        found.keep()
+        self.first.keep_up()
+        found.keep_up()
         for _ in range(3):
-            found.keep()
-            pace.wait()
+            found.keep_up()
+            pace.wait_round()
         assert pace.is_idle
         return found
 
@@ -75,8 +75,8 @@ class Kept:
         """Statements in the cell."""
         with StatementCounter(self.cell.database) as counter:
             for _ in range(rounds):
-                assert not keeper.keep()
-        return sum(count.executions for count in counter.totals().values())
+                assert not keeper.keep_up()
+        return sum(count.executions for count in counter.totals_by_database().values())
 
 
 @pytest.fixture
@@ -85,12 +85,12 @@ def kept(tmp_path: Path) -> Iterator[Kept]:
     cells.add("east")
     with cells.registry() as registry:
         kept = Kept(cells, registry)
-        kept.first.keep()
-        kept.second.keep()
+        kept.first.keep_up()
+        kept.second.keep_up()
         kept.happen()
-        kept.first.keep()
+        kept.first.keep_up()
         assert kept.left == 0
-        kept.second.keep()  # overtaken
+        kept.second.keep_up()  # overtaken
         yield kept
 
 
@@ -100,7 +100,7 @@ def test_who_was_overtaken_leaves_the_feed_to_the_other(kept: Kept) -> None:
     assert kept.cost(kept.second, PAUSE_ROUNDS) == 0
     for _ in range(10):
         kept.happen()
-        kept.first.keep()
+        kept.first.keep_up()
         assert kept.left == 0, "the other follows as ever"
 
 
@@ -109,11 +109,11 @@ def test_what_nobody_applies_is_applied_by_who_rested(kept: Kept) -> None:
         kept.happen()
         rounds = 0
         while kept.left:
-            kept.second.keep()
+            kept.second.keep_up()
             rounds += 1
             assert rounds <= PAUSE_ROUNDS + 1
     kept.happen()
-    kept.second.keep()
+    kept.second.keep_up()
     assert kept.left == 0, "and then in every round"
 
 
@@ -121,11 +121,11 @@ def test_who_comes_back_is_second_now(kept: Kept) -> None:
     while kept.left == 0:
         kept.happen()
     for _ in range(PAUSE_ROUNDS + 1):
-        kept.second.keep()
+        kept.second.keep_up()
     assert kept.left == 0
     kept.happen()
-    kept.second.keep()
-    kept.first.keep()
+    kept.second.keep_up()
+    kept.first.keep_up()
     assert kept.cost(kept.first, PAUSE_ROUNDS) == 0
 
 
@@ -134,14 +134,14 @@ def test_in_an_idle_cell_who_was_overtaken_reads_the_feed_only(kept: Kept) -> No
     idle = kept.idle_follower()
     with StatementCounter(kept.cells.api) as counter:
         assert kept.cost(idle, 3) == 3
-    assert counter.totals() == {}
+    assert counter.totals_by_database() == {}
     kept.happen()
-    kept.first.keep()
+    kept.first.keep_up()
     assert kept.left == 0
-    assert not idle.keep(), "it reads where the other has got to"
+    assert not idle.keep_up(), "it reads where the other has got to"
     assert kept.cost(idle, 1) == 1
     kept.happen()
-    idle.keep()
+    idle.keep_up()
     assert kept.left == 0
 
 
@@ -150,16 +150,16 @@ def test_rows_are_read_anew_though_nothing_happens_in_the_cell(kept: Kept) -> No
     kept.rest()
     kept.cells.api.write(events.rebuild_from_rows, kept.cell.uuid)
     assert kept.left < 0
-    assert wait_until(lambda: not (kept.first.keep() or kept.left), 90.0, 0.05)
+    assert wait_until(lambda: not (kept.first.keep_up() or kept.left), 90.0, 0.05)
 
 
 def test_a_position_that_was_restored_is_gone_on_from(kept: Kept) -> None:
     """The API database was restored: what was applied since is applied again, though nothing happens in the cell."""
     kept.rest()
-    position = kept.cells.api.read(events.position, kept.cell.uuid)
-    known = kept.cells.api.write(incarnation.advance)
+    position = kept.cells.api.read(events.read_cursor, kept.cell.uuid)
+    known = kept.cells.api.write(incarnation.advance_mark)
     kept.cells.api.write(lambda tx: tx.execute(sa.update(feed_cursors).values(sequence=position - 1)))
     kept.cells.api.write(incarnation.close, known.uuid, "restored")
     assert kept.cells.api.write(incarnation.open_, known.uuid, "anew", known.mark + 1)
     assert kept.left == 1
-    assert wait_until(lambda: not (kept.first.keep() or kept.left), 90.0, 0.05)
+    assert wait_until(lambda: not (kept.first.keep_up() or kept.left), 90.0, 0.05)

@@ -17,7 +17,7 @@ from conductor.main import CellConductorService, SuperConductorService
 from db.api.claims import claims
 from db.api.deployment import cell_mappings, host_mappings
 from db.cell import compute_nodes, instances
-from db.sql.sync import sync
+from db.sql.sync import sync_schema
 from objects.cell import CELL0_UUID, HostMapping
 from objects.compute_node import ComputeNode
 from objects.context import RequestContext
@@ -86,13 +86,13 @@ class TestKeepers:
     @pytest.fixture
     def keepers(self, cloud: World, conductor: Conductor) -> Iterator[FeedFollowers]:
         made = FeedFollowers(conductor.context, FeedSettings(settle_age=0.01, interval=0.02))
-        made.sweep()
+        made.sweep_deletes()
         yield made
         made.stop()
 
     def tell(self, cloud: World, cell: str, host: str, vcpus: int) -> None:
         node = ComputeNode(host=host, node=host, vcpus=vcpus, memory_mb=65536, disk_gb=1000)
-        cloud.databases[cell].write(compute_nodes.store, node, time.time())
+        cloud.databases[cell].write(compute_nodes.store_node, node, time.time())
 
     def capacity(self, cloud: World, host: str) -> float | None:
         return next((row.cap_vcpus for row in cloud.api.read(claims.read_all) if row.host == host), None)
@@ -111,12 +111,12 @@ class TestKeepers:
 
     def test_a_new_cell_is_kept_from_the_next_look_on(self, cloud: World, conductor: Conductor, keepers: FeedFollowers) -> None:
         url = cloud.folder.database_url("cell3")
-        sync(url, "cell")
+        sync_schema(url, "cell")
         mapping = create_cell(cloud.api, NewCell(name="cell3", database_url=url, transport_url=cloud.folder.bus_url("cell3")))
-        cloud.api.write(host_mappings.add, [HostMapping(host="c1", cell_uuid=mapping.uuid)], time.time())
-        keepers.sweep()
+        cloud.api.write(host_mappings.add_mappings, [HostMapping(host="c1", cell_uuid=mapping.uuid)], time.time())
+        keepers.sweep_deletes()
         conductor.cell("cell3").write(
-            compute_nodes.store, ComputeNode(host="c1", node="c1", vcpus=2, memory_mb=1, disk_gb=1), time.time()
+            compute_nodes.store_node, ComputeNode(host="c1", node="c1", vcpus=2, memory_mb=1, disk_gb=1), time.time()
         )
         assert wait_until(lambda: self.capacity(cloud, "c1") == 8.0, PATIENCE)
 
@@ -126,8 +126,8 @@ class TestKeepers:
         assert wait_until(lambda: "keep-cell2" in {t.name for t in threading.enumerate()}, PATIENCE)
         cloud.api.write(host_mappings.delete, "b1")
         cloud.api.write(cell_mappings.delete, cell.uuid)
-        conductor.registry.refresh()
-        keepers.sweep()
+        conductor.registry.refresh_cells()
+        keepers.sweep_deletes()
         assert "keep-cell2" not in {t.name for t in threading.enumerate()}
         self.tell(cloud, "cell1", "a1", 50)
         assert wait_until(lambda: self.capacity(cloud, "a1") == 200.0, PATIENCE)
@@ -136,9 +136,9 @@ class TestKeepers:
         self, cloud: World, conductor: Conductor, keepers: FeedFollowers
     ) -> None:
         cloud.api.write(cell_mappings.delete, CELL0_UUID)
-        conductor.registry.refresh()
-        keepers.sweep()
-        keepers.sweep()
+        conductor.registry.refresh_cells()
+        keepers.sweep_deletes()
+        keepers.sweep_deletes()
         self.tell(cloud, "cell1", "a1", 50)
         assert wait_until(lambda: self.capacity(cloud, "a1") == 200.0, PATIENCE)
 
@@ -158,16 +158,16 @@ class TestKeepers:
 def test_a_keeper_that_was_overtaken_settles_all_the_same_and_reads_on(cloud: World, conductor: Conductor) -> None:
     """Another process has applied the page that it had just read."""
     keeper = FeedFollower(conductor.context, conductor.cell("cell1"), FeedSettings(settle_age=0.0))
-    assert keeper.keep() is False
+    assert keeper.keep_up() is False
     driven = conductor.drive(cloud.accept(2, force_hosts=("a1",)), upto="handed over")
     ended, staged = driven.uuids
     cloud.databases["cell1"].write(instances.delete, [ended], time.time())
     other = cloud.conductor("two")
-    Applier(other.ledger, other.cell("cell1")).apply()
-    assert keeper.keep() is False
+    Applier(other.ledger, other.cell("cell1")).apply_page()
+    assert keeper.keep_up() is False
     assert str(cloud.row(staged).state) == "scheduled"
     cloud.databases["cell1"].write(instances.delete, [staged], time.time())
-    keeper.keep()
+    keeper.keep_up()
     assert {cloud.mapped(uuid).state for uuid in driven.uuids} == {"deleted"}
 
 
@@ -183,5 +183,5 @@ def test_a_cell_conductor_serves_agents_and_sweeps_its_cell(cloud: World, conduc
     assert wait_until(lambda: states() == {"active"}, PATIENCE)
     for uuid in driven.uuids:
         cloud.delete(uuid)
-    conductor.deleter.sweep()
+    conductor.deleter.sweep_deletes()
     assert wait_until(lambda: states() == {"deleted"}, PATIENCE)

@@ -7,8 +7,8 @@ import time
 import sqlalchemy as sa
 
 from conductor import settle as settling
-from conductor.settle import settle
-from conductor.tidy import reap
+from conductor.settle import settle_staged
+from conductor.tidy import reap_claims
 from db.api.claims import claims
 from db.api.queue import builds
 from db.api.rows.tables import build_requests, instance_mappings
@@ -25,7 +25,7 @@ NOW = -1.0
 
 def settle_all(conductor: Conductor, age: float = NOW) -> None:
     for name in ("cell0", "cell1", "cell2"):
-        settle(conductor.database, conductor.cell(name), age)
+        settle_staged(conductor.database, conductor.cell(name), age)
 
 
 def states(cloud: World, uuid: str) -> dict[str, str]:
@@ -41,12 +41,12 @@ def home(driven: Drive, uuid: str) -> str:
 class TestSettle:
     def test_what_was_handed_over_is_activated(self, cloud: World, conductor: Conductor) -> None:
         driven = conductor.drive(cloud.accept(3), upto="handed over")
-        heads = {name: cloud.databases[name].read(feed.head) for name in cloud.cells}
+        heads = {name: cloud.databases[name].read(feed.read_head) for name in cloud.cells}
         settle_all(conductor)
         for uuid in driven.uuids:
             assert states(cloud, uuid) == {home(driven, uuid): "scheduled"}
             assert (cloud.row(uuid).fence, cloud.row(uuid).attempt, cloud.row(uuid).version) == (1, 1, 1)
-        assert {name: cloud.databases[name].read(feed.head) for name in cloud.cells} == heads, "nobody outside need know"
+        assert {name: cloud.databases[name].read(feed.read_head) for name in cloud.cells} == heads, "nobody outside need know"
 
     def test_what_was_buried_becomes_an_error_in_cell0(self, cloud: World, conductor: Conductor) -> None:
         driven = conductor.lease(cloud.accept().batch_id)
@@ -54,7 +54,7 @@ class TestSettle:
         driven.stage_in_cell0("no room")
         settle_all(conductor)
         assert states(cloud, uuid) == {"cell0": "staged"}
-        conductor.ledger.write(builds.bury, [builds.Burial(instance_uuid=uuid, fence=1, fault="no room")], time.time())
+        conductor.ledger.write(builds.bury_requests, [builds.Burial(instance_uuid=uuid, fence=1, fault="no room")], time.time())
         settle_all(conductor)
         assert states(cloud, uuid) == {"cell0": "error"}
         assert cloud.row(uuid).fault == "no room"
@@ -95,7 +95,7 @@ class TestSettle:
         cloud.delete(uuid)
         settle_all(conductor)
         assert states(cloud, uuid) == {home(driven, uuid): "staged"}
-        conductor.deleter.sweep()
+        conductor.deleter.sweep_deletes()
         assert states(cloud, uuid) == {home(driven, uuid): "deleted"}
 
     def test_a_row_under_another_fence_than_the_mappings_is_not_activated(self, cloud: World, conductor: Conductor) -> None:
@@ -104,7 +104,7 @@ class TestSettle:
         [uuid] = driven.uuids
         row = Instance(uuid=uuid, state=State.STAGED, fence=7, host="a2", node="a2")
         new = staging.NewInstance(instance=row, name="late", launch_index=0, created_at=1.0)
-        assert cloud.databases["cell1"].write(staging.stage, driven.spec, [new], 2.0) == [uuid]
+        assert cloud.databases["cell1"].write(staging.stage_instances, driven.spec, [new], 2.0) == [uuid]
         settle_all(conductor)
         assert states(cloud, uuid) == {"cell1": "staged"}
 
@@ -147,16 +147,16 @@ class TestReap:
         for uuid in (gone, unmapped):
             cloud.api.write(_forget, uuid)
         cloud.api.write(_renew, again)
-        reap(cloud.api, conductor.ledger)
+        reap_claims(cloud.api, conductor.ledger)
         assert cloud.evidence().claims.keys() == {queued, live, going, again}
-        assert cloud.api.read(claims.orphans) == []
+        assert cloud.api.read(claims.list_orphans) == []
 
     def test_once_freed_nothing_is_claimed_again(self, cloud: World, conductor: Conductor) -> None:
         """A scheduler call that comes late finds no request."""
         driven = conductor.drive(cloud.accept(2), upto="claimed")
         for uuid in driven.uuids:
             cloud.api.write(_forget, uuid)
-        reap(cloud.api, conductor.ledger)
+        reap_claims(cloud.api, conductor.ledger)
         assert cloud.evidence().claims == {}
         assert driven.claim() == [[], []]
         assert cloud.evidence().claims == {}
@@ -166,13 +166,13 @@ class TestReap:
         error, deleted, active = driven.uuids
         for uuid, state in ((error, "error"), (deleted, "deleted"), (active, "active")):
             cloud.api.write(_set_state, uuid, state)
-        reap(cloud.api, conductor.ledger)
+        reap_claims(cloud.api, conductor.ledger)
         assert cloud.evidence().claims.keys() == {active}
 
     def test_nothing_to_do_is_nothing_written(self, cloud: World, conductor: Conductor) -> None:
         conductor.drive(cloud.accept(2), upto="handed over")
         before = cloud.api.read(claims.read_all)
-        reap(cloud.api, conductor.ledger)
+        reap_claims(cloud.api, conductor.ledger)
         assert cloud.api.read(claims.read_all) == before
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
-from conductor.quarantine import SetAside
+from conductor.quarantine import Quarantine
 from db import dead_letters
 from db.api.rows import tables as api
 from db.cell import tables as cell
@@ -48,15 +48,15 @@ def refusing(*bad: str):  # type: ignore[no-untyped-def]  # a function as ``SetA
 
 def test_a_letter_is_counted_listed_and_removed(place: tuple[Database, Level]) -> None:
     database, level = place
-    database.write(dead_letters.put, level, STEP, {"b": "why", "a": "because"})
-    database.write(dead_letters.put, level, STEP, {"b": "still"})
+    database.write(dead_letters.put_letters, level, STEP, {"b": "why", "a": "because"})
+    database.write(dead_letters.put_letters, level, STEP, {"b": "still"})
     first, second = database.read(dead_letters.list_all, level)
     assert (first.key, first.reason, first.tries, first.skipped) == ("a", "because", 1, False)
     assert (second.key, second.reason, second.tries) == ("b", "still", 2)
     assert second.first_at <= second.last_at
     assert second.due - second.last_at == pytest.approx(retry_wait(2))
-    assert database.read(dead_letters.counts, level) == {STEP: 2}
-    assert database.write(dead_letters.remove, level, STEP, ["b", "c"]) == 1
+    assert database.read(dead_letters.count_by_step, level) == {STEP: 2}
+    assert database.write(dead_letters.remove_letters, level, STEP, ["b", "c"]) == 1
     assert [each.key for each in database.read(dead_letters.list_all, level)] == ["a"]
 
 
@@ -71,68 +71,68 @@ def test_waits_grow_up_to_a_bound() -> None:
 )
 def test_reasons_and_keys_are_written_whatever_they_are(place: tuple[Database, Level], odd: str) -> None:
     database, level = place
-    database.write(dead_letters.put, level, STEP, {odd: odd})
+    database.write(dead_letters.put_letters, level, STEP, {odd: odd})
     (letter,) = database.read(dead_letters.list_all, level)
     assert letter.key == dead_letters.key_of(odd)
     assert len(letter.reason.encode()) <= dead_letters.REASON_SIZE
-    assert database.write(dead_letters.remove, level, STEP, [odd]) == 1
+    assert database.write(dead_letters.remove_letters, level, STEP, [odd]) == 1
 
 
 def test_neighbours_go_on_and_the_bad_item_waits(place: tuple[Database, Level]) -> None:
     database, level = place
     clock = Clock()
-    aside = SetAside(database, level, clock)
+    aside = Quarantine(database, level, clock)
     items = [f"item-{number:03}" for number in range(50)]
     done = aside.run(STEP, refusing("item-007"), items)
     assert sorted(name for some in done.results for name in some) == [name for name in items if name != "item-007"]
     assert [item for item, _ in done.failed] == ["item-007"]
     assert [each.key for each in database.read(dead_letters.list_all, level)] == ["item-007"]
     assert aside.run(STEP, refusing("item-007"), items) == ([[name for name in items if name != "item-007"]], [])
-    assert aside.due("another step", items) == items
+    assert aside.due_items("another step", items) == items
     clock.now += retry_wait(1) + 1.0
-    assert aside.again(STEP) == ["item-007"]
+    assert aside.due_keys(STEP) == ["item-007"]
     assert aside.run(STEP, refusing(), items) == ([items], [])
     assert database.read(dead_letters.list_all, level) == []
-    assert aside.again(STEP) == []
+    assert aside.due_keys(STEP) == []
 
 
 def test_another_process_and_an_operator_are_heeded_after_a_refresh(place: tuple[Database, Level]) -> None:
     database, level = place
-    SetAside(database, level).run(STEP, refusing("bad"), ["bad", "good"])
+    Quarantine(database, level).run(STEP, refusing("bad"), ["bad", "good"])
     clock = Clock()
-    other = SetAside(database, level, clock)
-    assert other.due(STEP, ["bad", "good"]) == ["bad", "good"]
-    other.refresh()
-    assert other.due(STEP, ["bad", "good"]) == ["good"]
-    assert database.write(dead_letters.retry, level, STEP, ["bad"]) == 1
-    other.refresh()
-    assert other.due(STEP, ["bad", "good"]) == ["bad", "good"]
-    assert database.write(dead_letters.skip, level, STEP, ["bad"]) == 1
-    other.refresh()
+    other = Quarantine(database, level, clock)
+    assert other.due_items(STEP, ["bad", "good"]) == ["bad", "good"]
+    other.refresh_letters()
+    assert other.due_items(STEP, ["bad", "good"]) == ["good"]
+    assert database.write(dead_letters.retry_letters, level, STEP, ["bad"]) == 1
+    other.refresh_letters()
+    assert other.due_items(STEP, ["bad", "good"]) == ["bad", "good"]
+    assert database.write(dead_letters.skip_letters, level, STEP, ["bad"]) == 1
+    other.refresh_letters()
     clock.now += 1e9
-    assert other.due(STEP, ["bad", "good"]) == ["good"]
+    assert other.due_items(STEP, ["bad", "good"]) == ["good"]
 
 
 def test_nothing_is_asked_while_nothing_fails(place: tuple[Database, Level]) -> None:
     database, level = place
-    aside = SetAside(database, level)
-    aside.refresh()
+    aside = Quarantine(database, level)
+    aside.refresh_letters()
     with StatementCounter(database) as counter:
         assert aside.run(STEP, refusing(), ["a", "b"]).failed == []
-    assert counter.totals() == {}
+    assert counter.totals_by_database() == {}
 
 
 def test_a_letter_that_nobody_tries_again_is_forgotten(place: tuple[Database, Level]) -> None:
     database, level = place
     table = api.api_dead_letters if level == "api" else cell.cell_dead_letters
-    database.write(dead_letters.put, level, STEP, {"old": "why", "skipped": "why"})
-    database.write(dead_letters.skip, level, STEP, ["skipped"])
+    database.write(dead_letters.put_letters, level, STEP, {"old": "why", "skipped": "why"})
+    database.write(dead_letters.skip_letters, level, STEP, ["skipped"])
 
     def age(tx: Connection) -> None:
         tx.execute(sa.update(table).values(due=table.c.due - 5000.0, last_at=table.c.last_at - 5000.0))
 
     database.write(age)
-    database.write(dead_letters.put, level, STEP, {"new": "why"})
+    database.write(dead_letters.put_letters, level, STEP, {"new": "why"})
     assert database.write(dead_letters.forget_stale, level) == 1
     assert [each.key for each in database.read(dead_letters.list_all, level)] == ["new", "skipped"]
 
@@ -140,14 +140,14 @@ def test_a_letter_that_nobody_tries_again_is_forgotten(place: tuple[Database, Le
 def test_a_letter_that_cannot_be_written_stops_nothing(tmp_path: Path) -> None:
     with database_on("sqlite", tmp_path, "api") as database:
         database.write(lambda tx: tx.execute(sa.text("DROP TABLE api_dead_letters")))
-        aside = SetAside(database, "api")
+        aside = Quarantine(database, "api")
         assert aside.run(STEP, refusing("bad"), ["bad", "good"]).results == [["good"]]
-        assert aside.due(STEP, ["bad", "good"]) == ["good"]
+        assert aside.due_items(STEP, ["bad", "good"]) == ["good"]
 
 
 def test_trouble_of_the_database_sets_nothing_aside(tmp_path: Path) -> None:
     with database_on("sqlite", tmp_path, "api") as database:
-        aside = SetAside(database, "api")
+        aside = Quarantine(database, "api")
 
         def work(items: Sequence[str]) -> None:
             raise errors.DatabaseUnavailable("gone")

@@ -46,7 +46,7 @@ def history(cloud: World) -> list[Operation]:
 def call_dead(cloud: World, host: str) -> None:
     cell = cloud.homes[host]
     cloud.agents[cell].services.pop(host).stop(0.0)
-    cloud.databases[cell].write(services.set_forced_down, host, AGENT_BINARY, True, cloud.api.now())
+    cloud.databases[cell].write(services.set_forced_down, host, AGENT_BINARY, True, cloud.api.current_time())
 
 
 def sweep(cloud: World) -> DeadHostSweep:
@@ -76,7 +76,7 @@ def test_servers_of_other_hosts_stay(cloud: World) -> None:
     cloud.agents["cell2"].services.pop("b1").stop(0.0)
     call_dead(cloud, "a1")
     for _ in range(3):
-        sweep(cloud).look()
+        sweep(cloud).evacuate_dead()
     assert [each.server_uuid for each in history(cloud)] == [goes]
     assert wait_until(lambda: hosts(cloud) == {stays: "b1", goes: "a2"}, PATIENCE)
 
@@ -85,13 +85,13 @@ def test_what_could_not_be_evacuated_is_left_alone_for_a_while(cloud: World, mon
     cloud.start()
     [stays], _ = boot(cloud, size=HUGE), boot(cloud, "a2", size=HUGE)
     call_dead(cloud, "a1")
-    sweep(cloud).look()
+    sweep(cloud).evacuate_dead()
     [first] = history(cloud)
     assert cloud.ended(first).outcome is Outcome.GIVEN_UP
-    sweep(cloud).look()
+    sweep(cloud).evacuate_dead()
     assert [each.uuid for each in history(cloud)] == [first.uuid]
     monkeypatch.setattr("conductor.evacuate.RETRY_AFTER_S", -60.0)
-    sweep(cloud).look()
+    sweep(cloud).evacuate_dead()
     again = history(cloud)
     assert [each.server_uuid for each in again] == [stays, stays]
     assert all(cloud.ended(each).outcome is Outcome.GIVEN_UP for each in again)
@@ -109,12 +109,12 @@ def test_the_feed_tells_at_once_that_a_host_was_called_dead(cloud: World) -> Non
     cell = cloud.keeper.cell("cell1")
     context = ConductorContext(cloud.keeper.ledger, cloud.keeper.registry, signals=Looks())
     follower = FeedFollower(context, cell, FeedSettings(settle_age=60.0))
-    assert wait_until(lambda: bool(cell.read(services.hosts, AGENT_BINARY)), PATIENCE)
-    while follower.keep():
+    assert wait_until(lambda: bool(cell.read(services.list_hosts, AGENT_BINARY)), PATIENCE)
+    while follower.keep_up():
         pass
     assert looks == []
     call_dead(cloud, "a1")
-    while follower.keep():
+    while follower.keep_up():
         pass
     assert looks == ["look"]
 
@@ -125,9 +125,9 @@ def test_a_migration_that_waits_for_the_dead_host_is_given_up(cloud: World) -> N
     call_dead(cloud, "a1")
     migration = cloud.operate(uuid, OperationKind.MIGRATE, timeout=3600.0)
     assert wait_until(lambda: [each.state for each in history(cloud)] == [OperationState.HOLDING], PATIENCE)
-    sweep(cloud).look()
+    sweep(cloud).evacuate_dead()
     assert cloud.ended(migration).outcome is Outcome.GIVEN_UP
-    sweep(cloud).look()
+    sweep(cloud).evacuate_dead()
     assert wait_until(lambda: hosts(cloud) == {uuid: "a2"}, PATIENCE)
 
 
@@ -135,19 +135,19 @@ def test_a_host_that_has_come_back_is_not_evacuated(cloud: World) -> None:
     """Although its servers were judged while it was called dead: they would run twice."""
     cloud.start()
     [uuid] = boot(cloud)
-    database, now = cloud.databases["cell1"], cloud.api.now()
+    database, now = cloud.databases["cell1"], cloud.api.current_time()
     database.write(services.set_forced_down, "a1", AGENT_BINARY, True, now)
     order = MoveOrder(kinds={HostCondition.DEAD: OperationKind.EVACUATE}, user_id="u")
     emptier = Emptier(cloud.keeper.ledger, cloud.keeper.cell("cell1"), order)
-    [judged] = emptier.occupants(["a1"])
+    [judged] = emptier.list_occupants(["a1"])
     assert (judged.server_uuid, judged.need) == (uuid, Need.MOVE)
     database.write(services.set_forced_down, "a1", AGENT_BINARY, False, now)
-    accepted, refused = emptier.move([judged])
+    accepted, refused = emptier.accept_moves([judged])
     assert accepted == []
     assert isinstance(refused[uuid], errors.Conflict)
     assert "host a1 has come back" in str(refused[uuid])
     assert history(cloud) == []
-    assert [each.need for each in emptier.occupants(["a1"])] == [Need.STUCK]
+    assert [each.need for each in emptier.list_occupants(["a1"])] == [Need.STUCK]
 
 
 def test_servers_that_refuse_their_moves_do_not_keep_others(cloud: World) -> None:
@@ -156,11 +156,11 @@ def test_servers_that_refuse_their_moves_do_not_keep_others(cloud: World) -> Non
     uuids = boot(cloud, count=5)
     order = MoveOrder(kinds={HostCondition.UP: OperationKind.MIGRATE}, user_id="u")
     emptier = Emptier(cloud.keeper.ledger, cloud.keeper.cell("cell1"), order)
-    judged = [each for each in emptier.occupants(["a1", "a2"]) if each.need is Need.MOVE]
+    judged = [each for each in emptier.list_occupants(["a1", "a2"]) if each.need is Need.MOVE]
     assert sorted(each.server_uuid for each in judged) == sorted(uuids)
     cloud.delete(uuids[1])
     cloud.operate(uuids[3], OperationKind.PAUSE)
-    accepted, refused = emptier.move(judged)
+    accepted, refused = emptier.accept_moves(judged)
     assert sorted(each.server_uuid for each in accepted) == sorted(set(uuids) - {uuids[1], uuids[3]})
     assert {uuid: type(error) for uuid, error in refused.items()} == {uuids[1]: errors.NotFound, uuids[3]: errors.Conflict}
     assert all(each.kind is OperationKind.MIGRATE and each.twin_uuid for each in accepted)
@@ -173,5 +173,5 @@ def test_a_cell_that_does_not_answer_keeps_no_other_from_its_history(cloud: Worl
     [uuid] = boot(cloud)
     call_dead(cloud, "a1")
     cloud.keeper.databases["cell2"].away = True
-    sweep(cloud).look()
+    sweep(cloud).evacuate_dead()
     assert [each.server_uuid for each in history(cloud)] == [uuid]

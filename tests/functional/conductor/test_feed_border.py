@@ -41,7 +41,7 @@ LATER = 10**6
 def cloud(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[World]:
     with world(tmp_path, {CELL: ["a1", "a2"], OTHER: [FOREIGN]}, request.param, embedded=True) as made:
         home = made.keeper.cell(OTHER).uuid
-        made.api.write(host_mappings.add, [HostMapping(host=BARE, cell_uuid=home)], time.time())
+        made.api.write(host_mappings.add_mappings, [HostMapping(host=BARE, cell_uuid=home)], time.time())
         yield made
 
 
@@ -55,9 +55,9 @@ def applier(conductor: Conductor) -> Applier:
 
 def forge(cloud: World, kind: EventKind, uuid: str, host: str, state: str = "active") -> None:
     """An event that somebody who holds the cell's database puts into its feed."""
-    payload = stored.dump(InstanceSummary(state=state, host=host, node=host, updated_at=time.time()))
+    payload = stored.dump_value(InstanceSummary(state=state, host=host, node=host, updated_at=time.time()))
     event = feed.NewEvent(kind=kind, key=uuid, version=LATER, payload=payload)
-    cloud.databases[CELL].write(feed.append, [event], time.time())
+    cloud.databases[CELL].write(feed.append_events, [event], time.time())
 
 
 def refusals() -> float:
@@ -124,8 +124,8 @@ def test_rows_place_nothing_on_another_cells_host_and_an_audit_says_so(
 
     cloud.databases[CELL].write(lie)
     places = Places(cloud.api, conductor.ledger, conductor.registry, overdue=60.0)
-    places.begin()
-    found = [finding for page in servers.pages(places) for finding in servers.look(places, page)]
+    places.begin_check()
+    found = [finding for page in servers.list_pages(places) for finding in servers.find_inconsistent(places, page)]
     assert [(finding.kind, finding.key, finding.repair) for finding in found] == [(servers.FOREIGN, uuid, None)]
     cloud.set_back(conductor.cell(CELL).uuid)
     cloud.trim_feeds()
@@ -143,25 +143,27 @@ def test_stats_of_another_cells_host_change_nothing(cloud: World, conductor: Con
 
 
 def test_a_host_that_another_cell_has_stays_there(cloud: World, conductor: Conductor) -> None:
-    home = cloud.api.read(host_mappings.homes)[FOREIGN]
-    taken = cloud.api.write(host_mappings.add, [HostMapping(host=FOREIGN, cell_uuid=conductor.cell(CELL).uuid)], time.time())
+    home = cloud.api.read(host_mappings.cell_uuid_by_host)[FOREIGN]
+    taken = cloud.api.write(
+        host_mappings.add_mappings, [HostMapping(host=FOREIGN, cell_uuid=conductor.cell(CELL).uuid)], time.time()
+    )
     assert [mapping.cell_uuid for mapping in taken] == [home]
-    assert cloud.api.read(host_mappings.homes)[FOREIGN] == home
+    assert cloud.api.read(host_mappings.cell_uuid_by_host)[FOREIGN] == home
 
 
 def test_no_repair_claims_on_another_cells_host(cloud: World, conductor: Conductor, applier: Applier) -> None:
     [uuid] = ordered(cloud, conductor, 1)
     build(cloud, [uuid])
     catch_up(applier)
-    conductor.ledger.write(claims.release, [uuid])
+    conductor.ledger.write(claims.release_claims, [uuid])
     usage = inventories(cloud)
     mapped = cloud.mapped(uuid)
     place = Selection(host=FOREIGN, node=FOREIGN, cell_uuid=conductor.cell(CELL).uuid, fence=1)
     lost = claim_repair.Unclaimed(
         instance_uuid=uuid, seen=mapped.seen, fence=1, takes=Amounts(vcpus=1, memory_mb=1, disk_gb=1), selection=place, group=None
     )
-    assert not conductor.ledger.write(claim_repair.restore, lost)
+    assert not conductor.ledger.write(claim_repair.restore_claim, lost)
     assert inventories(cloud) == usage
     assert cloud.evidence().claims == {}
-    assert cloud.databases[CELL].read(compute_nodes.known, ["a1"]) == {"a1"}
+    assert cloud.databases[CELL].read(compute_nodes.list_known, ["a1"]) == {"a1"}
     assert cloud.databases[CELL].read(instances.get, uuid) is not None

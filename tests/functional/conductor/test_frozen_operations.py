@@ -43,7 +43,7 @@ def site(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Moved]:
 
 def close(site: Moved) -> str:
     """A comparison begins; the last mark is a day old."""
-    now = site.cloud.api.write(incarnation.advance)
+    now = site.cloud.api.write(incarnation.advance_mark)
     site.api(sa.update(incarnation_table).values(changed_at=incarnation_table.c.changed_at - DAY_S))
     assert site.cloud.api.write(incarnation.close, now.uuid, "a test says so")
     return now.uuid
@@ -80,26 +80,26 @@ def test_a_comparison_freezes_and_lifts_deadlines(site: Moved) -> None:
     site.api(sa.update(incarnation_table).values(changed_at=incarnation_table.c.changed_at - DAY_S))
     assert site.cloud.api.write(incarnation.open_, known, "6a3f0c1e-0000-4000-8000-000000000001", 9)
     assert stored(site, operation).deadline >= operation.deadline + 2 * DAY_S
-    assert not site.cloud.api.read(holds.expired, site.cloud.api.now() + DAY_S, 10)
+    assert not site.cloud.api.read(holds.list_expired, site.cloud.api.current_time() + DAY_S, 10)
 
 
 def test_nobody_takes_a_step_of_a_frozen_operation(site: Moved) -> None:
     [uuid] = site.active()
     operation = site.building(uuid, kind=OperationKind.RESIZE, flavor=LARGE)
     site.built(operation)
-    site.cloud.api.write(thaw.freeze, [operation.uuid], "restored", 1.0)
+    site.cloud.api.write(thaw.freeze_operations, [operation.uuid], "restored", 1.0)
     site.api(sa.update(table).values(deadline=1.0))
     with away(*site.conductor.databases.values()):
-        site.conductor.operator.sweep()
+        site.conductor.operator.sweep_deletes()
     assert stored(site, operation).state is OperationState.BUILDING
     assert "cell1" in (stored(site, operation).frozen or "")
-    ledger, now = site.conductor.ledger, site.cloud.api.now()
+    ledger, now = site.conductor.ledger, site.cloud.api.current_time()
     assert not ledger.write(steps.give_up, {operation.uuid: "late"}, now).operations
-    refused(lambda: steps.abort(ledger, operation.uuid, "enough"))
+    refused(lambda: steps.abort_operation(ledger, operation.uuid, "enough"))
     refused(lambda: site.cloud.operate(uuid, OperationKind.STOP))
     refused(lambda: ledger.write(builds.delete, uuid, project_id=None, now=now))
     assert thawed(site) == {Fate.RESUME: 1}
-    site.conductor.operator.sweep()
+    site.conductor.operator.sweep_deletes()
     assert stored(site, operation).state is OperationState.VERIFY
 
 
@@ -107,7 +107,7 @@ def test_nothing_is_accepted_while_a_database_is_compared(site: Moved) -> None:
     [uuid] = site.active()
     close(site)
     refused(lambda: site.cloud.operate(uuid, OperationKind.STOP))
-    now = site.cloud.api.now()
+    now = site.cloud.api.current_time()
     delete: Any = incarnation.charged_if_compared
     refused(lambda: site.conductor.ledger.write(delete, None, builds.delete, uuid, project_id=None, now=now))
 
@@ -119,11 +119,11 @@ def test_the_last_body_is_never_deleted(site: Moved, ending: Ending) -> None:
     operation = site.building(uuid, kind=OperationKind.RESIZE, flavor=LARGE)
     site.built(operation)
     if ending is Ending.CONFIRM:
-        site.conductor.ledger.write(steps.switch, [operation.uuid], site.cloud.api.now())
+        site.conductor.ledger.write(steps.switch_servers, [operation.uuid], site.cloud.api.current_time())
     lost = uuid if ending is Ending.GIVE_UP else operation.twin_uuid or ""
     site.database(lost).write(set_state, lost, "deleted")
     with pytest.raises(errors.NotCompared):
-        last_body.refuse(site.cloud.api, site.conductor.registry, ending, operation.uuid)
+        last_body.refuse_last_body(site.cloud.api, site.conductor.registry, ending, operation.uuid)
     assert stored(site, operation).frozen is not None
 
 
@@ -135,8 +135,8 @@ def test_an_audit_tells_of_a_frozen_operation_and_thaws_it(site: Moved) -> None:
     [uuid] = site.active()
     operation = site.building(uuid)
     site.built(operation)
-    site.cloud.api.write(thaw.freeze, [operation.uuid], "restored", 1.0)
-    assert site.cloud.api.read(thaw.count) == (1, "restored")
+    site.cloud.api.write(thaw.freeze_operations, [operation.uuid], "restored", 1.0)
+    assert site.cloud.api.read(thaw.count_frozen) == (1, "restored")
     assert (audit_operations.FROZEN, uuid) in site.auditor.kinds()
     site.auditor.repair()
     assert stored(site, operation).frozen is None
@@ -148,11 +148,11 @@ def test_a_soft_deleted_server_that_was_restored_is_not_reclaimed(site: Moved) -
     site.held(uuid, operation.number)
     site.tasked(uuid, Task(number=operation.number + 3, kind=TaskKind.POWER, power=Power.ON))
     site.api(sa.update(table).values(deadline=1.0))
-    site.conductor.operator.sweep()
+    site.conductor.operator.sweep_deletes()
     assert stored(site, operation).outcome is None
     assert stored(site, operation).frozen is not None
     assert thawed(site) == {Fate.RESUME: 1}
-    site.conductor.operator.sweep()
+    site.conductor.operator.sweep_deletes()
     assert site.state(operation)[1] is Outcome.REVERTED
     assert not site.server(uuid).deleted
 
@@ -170,5 +170,5 @@ def test_a_lost_move_on_its_way_is_open_again(site: Moved) -> None:
     assert accepting.turn_of(found.number) == accepting.turn_of(operation.number)
     thawed(site)
     site.built(operation)
-    site.conductor.operator.sweep()
+    site.conductor.operator.sweep_deletes()
     assert site.server(uuid).body_uuid == operation.twin_uuid

@@ -11,7 +11,7 @@ import sqlalchemy as sa
 
 from compute.journal import Journal
 from compute.simulated import journal_path
-from conductor.adopt_guest import Adopted, Owner, adopt
+from conductor.adopt_guest import Adopted, Owner, adopt_guest
 from conductor.audit import addresses as address_check
 from conductor.audit import servers
 from conductor.audit.places import Places
@@ -74,8 +74,8 @@ class Region:
         assert wait_until(lambda: self.unknown().keys() == set(uuids), PATIENCE), self.unknown()
 
     def adopt(self, uuid: str, owner: Owner | None = None, host: str | None = None) -> Adopted:
-        self.places.begin()
-        return adopt(self.places, uuid, host, owner)
+        self.places.begin_check()
+        return adopt_guest(self.places, uuid, host, owner)
 
     def adopted_owner(self) -> tuple[str, str]:
         columns = (instance_mappings.c.project_id, instance_mappings.c.user_id)
@@ -106,7 +106,7 @@ def _set_back(tx: Connection, uuid: str) -> None:
 
 
 def _lose_servers(tx: ApiTransaction, stamp: Stamp, uuids: Sequence[str]) -> None:
-    claims.release(tx, stamp, uuids)
+    claims.release_claims(tx, stamp, uuids)
     tx.execute(sa.delete(instance_mappings).where(instance_mappings.c.instance_uuid.in_(uuids)))
     tx.execute(sa.delete(request_specs))
     tx.execute(sa.delete(quotas))
@@ -154,7 +154,7 @@ def test_a_guest_of_an_earlier_agent_needs_an_owner(lite: Region) -> None:
     lite.wait_unknown(*lite.uuids)
     [reported] = lite.cloud.databases["cell1"].read(unknown_guests.list_all, [uuid])
     earlier = msgspec.structs.replace(reported.guest, power="", project_id="", user_id="")
-    lite.cloud.databases["cell1"].write(unknown_guests.replace, "a1", [earlier])
+    lite.cloud.databases["cell1"].write(unknown_guests.replace_guests, "a1", [earlier])
     with pytest.raises(errors.Conflict, match="--project"):
         lite.adopt(uuid)
     done = lite.adopt(uuid, Owner(project_id="mine", user_id="u"))
@@ -281,7 +281,7 @@ def test_a_start_of_the_agent_ends_what_was_reported_before(lite: Region) -> Non
     lite.wait_unknown(uuid)
     lite.cloud.agents["cell1"].services["a1"].stop(0.0)
     lite.wait_unknown(uuid)
-    Journal(journal_path(str(lite.cloud.folder.path / "hosts"), "a1")).remove(uuid)  # by hand, while no agent holds the host
+    Journal(journal_path(str(lite.cloud.folder.path / "hosts"), "a1")).remove_guest(uuid)  # by hand, while no agent holds the host
     lite.cloud.start_agent("a1")
     lite.wait_unknown()
 

@@ -45,7 +45,7 @@ class Machines:
         self.start()
         self.site.stage(*UUIDS)
         self.site.activate(*UUIDS)
-        self.site.conductor.resend(UUIDS)
+        self.site.conductor.resend_orders(UUIDS)
         self.wait(State.ACTIVE)
 
     def start(self, machine: Hypervisor | None = None) -> ComputeService:
@@ -66,7 +66,7 @@ class Machines:
         def written(row: Instance) -> Outcome:
             return Change(row=msgspec.structs.replace(change(row), version=row.version + 1))
 
-        self.site.database.write(instances.transition, UUIDS, written, 5.0)
+        self.site.database.write(instances.transition_rows, UUIDS, written, 5.0)
 
     def rows(self) -> list[Instance]:
         return self.site.database.read(instances.read, UUIDS)
@@ -145,7 +145,7 @@ def test_a_record_that_is_behind_becomes_active_again(machines: Machines, state:
     machines.rewrite(lambda row: msgspec.structs.replace(row, state=state, alternates=()))  # a stopping host's orders go elsewhere
     if restarted:
         machines.start()
-    machines.site.conductor.resend(UUIDS)  # the sweep's own order must do no harm
+    machines.site.conductor.resend_orders(UUIDS)  # the sweep's own order must do no harm
     machines.wait(State.ACTIVE)
     assert {row.uuid: row.builder for row in machines.rows()} == builders
     assert machines.machine.destroyed == []
@@ -176,10 +176,12 @@ def test_a_deadline_ends_no_guest_that_the_cell_has_confirmed(machines: Machines
     """A restored row says BUILDING, its deadline is long past, and the cell's sweep comes before the agent's audit."""
     machines.rewrite(lambda row: msgspec.structs.replace(row, state=State.BUILDING))
     rows = {row.uuid: row for row in machines.rows()}
-    machines.site.database.write(instances.transition, rows, lambda row: lifecycle.deadline(row, rows[row.uuid].attempt, LATE), 6.0)
+    machines.site.database.write(
+        instances.transition_rows, rows, lambda row: lifecycle.end_overdue(row, rows[row.uuid].attempt, LATE), 6.0
+    )
     orders = [DeleteOrder(instance_uuid=u, attempt=row.attempt, fence=row.fence, builds_only=True) for u, row in rows.items()]
     assert machines.site.sender.compute is not None
-    machines.site.sender.compute.order([HostOrders(CONTEXT, "h1", orders)])
+    machines.site.sender.compute.send_orders([HostOrders(CONTEXT, "h1", orders)])
     machines.asked_again(caplog)
     assert machines.machine.destroyed == []
 
@@ -206,10 +208,10 @@ def test_guests_whose_builds_went_elsewhere_are_still_destroyed(machines: Machin
     machines.stop()
     machines.rewrite(lambda row: msgspec.structs.replace(row, state=State.BUILDING, building_at=1.0))
     dead = Failure(kind=FailureClass.HOST, error="HostDown", message="Host h1 stopped reporting", at=6.0)
-    machines.site.database.write(instances.transition, UUIDS, lambda row: lifecycle.host_dead(row, row.attempt, dead), 6.0)
+    machines.site.database.write(instances.transition_rows, UUIDS, lambda row: lifecycle.host_dead(row, row.attempt, dead), 6.0)
     other = Hypervisor("h2")
     machines.start(other)
-    machines.site.conductor.resend(UUIDS)
+    machines.site.conductor.resend_orders(UUIDS)
     machines.wait(State.ACTIVE, "h2")
     machines.start()
     assert wait_until(lambda: sorted(machines.machine.destroyed) == list(UUIDS), PATIENCE)
@@ -221,10 +223,10 @@ def test_a_build_whose_end_was_lost_is_built_again(machines: Machines) -> None:
     machines.site.database.write(instances.delete, ["g1"], 7.0)
     assert wait_until(lambda: machines.site.state("g1")[0] == State.DELETED, PATIENCE)
     machines.site.database.write(
-        instances.transition,
+        instances.transition_rows,
         ["g1"],
         lambda row: Change(row=msgspec.structs.replace(row, state=State.SCHEDULED, version=row.version + 1)),
         8.0,
     )
-    machines.site.conductor.resend(["g1"])
+    machines.site.conductor.resend_orders(["g1"])
     assert wait_until(lambda: machines.site.state("g1") == (State.ACTIVE, "h1", 2), PATIENCE), machines.site.state("g1")

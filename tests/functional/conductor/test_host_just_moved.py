@@ -24,8 +24,8 @@ def stale(cloud: World) -> tuple[Conductor, dict[str, str]]:
     settings = msgspec.structs.replace(REGISTRY, poll_interval=30.0)
     made.registry = CellRegistry(made.database, settings, open_database=made._open_database, open_bus=made._open_bus)
     made.builder.destinations._registry = made.registry
-    made.registry.refresh()
-    return made, {cell.name: cell.uuid for cell in made.registry.cells()}
+    made.registry.refresh_cells()
+    return made, {cell.name: cell.uuid for cell in made.registry.list_cells()}
 
 
 def chosen(batch: leases.LeasedBatch, host: str, cell_uuid: str) -> list[tuple[leases.LeasedRequest, list[Selection]]]:
@@ -40,7 +40,7 @@ def test_a_host_that_moved_is_looked_for_again(tmp_path: Path, on: str) -> None:
         assert made.registry.of_host("a1").name == "cell1"
         cloud.api.write(host_removal.to_cell, "a1", cells["cell1"], cells["cell2"])
         spec = cloud.accept()
-        [batch] = cloud.api.write(leases.lease, "stale", [spec.batch_id], cloud.api.now(), 30.0)
+        [batch] = cloud.api.write(leases.lease_batches, "stale", [spec.batch_id], cloud.api.current_time(), 30.0)
         [placed] = made.builder.destinations.map_to_cells(batch, chosen(batch, "a1", cells["cell2"]))
         assert isinstance(placed, Placed)
         assert placed.cell.name == "cell2"
@@ -51,9 +51,9 @@ def test_a_selection_in_the_old_cell_is_asked_for_again(tmp_path: Path, on: str)
     with world(tmp_path, {"cell1": ["a1"], "cell2": ["b1"]}, on, embedded=True) as cloud:
         made, cells = stale(cloud)
         cloud.api.write(host_removal.to_cell, "a1", cells["cell1"], cells["cell2"])
-        made.registry.refresh()
+        made.registry.refresh_cells()
         spec = cloud.accept()
-        [batch] = cloud.api.write(leases.lease, "stale", [spec.batch_id], cloud.api.now(), 30.0)
+        [batch] = cloud.api.write(leases.lease_batches, "stale", [spec.batch_id], cloud.api.current_time(), 30.0)
         assert made.builder.destinations.map_to_cells(batch, chosen(batch, "a1", cells["cell1"])) == []
         [uuid] = cloud.uuids(spec)
         assert cloud.mapped(uuid).cell_uuid is None, "nobody has buried it"
@@ -66,7 +66,7 @@ def test_a_host_that_is_mapped_nowhere_is_refused(tmp_path: Path, on: str) -> No
         made, cells = stale(cloud)
         assert cloud.api.read(host_mappings.list_all)
         spec = cloud.accept()
-        [batch] = cloud.api.write(leases.lease, "stale", [spec.batch_id], cloud.api.now(), 30.0)
+        [batch] = cloud.api.write(leases.lease_batches, "stale", [spec.batch_id], cloud.api.current_time(), 30.0)
         assert made.builder.destinations.map_to_cells(batch, chosen(batch, "nowhere", cells["cell1"])) == []
         [uuid] = cloud.uuids(spec)
         assert cloud.mapped(uuid).cell_uuid == CELL0_UUID

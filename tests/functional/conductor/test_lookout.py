@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from conductor.due_work import Lookout
+from conductor.due_work import DueWork
 from conductor.signals import NoSignals
 from db.api.rows import epochs
 from db.api.rows.cache import EpochCache, EpochReader
@@ -25,12 +25,12 @@ class Looking(NoSignals):
     def __init__(self, database: Database) -> None:
         self.database = database
         self.epochs = EpochReader(database)
-        self.lookout = Lookout(database, self.epochs, self, **AGES)
+        self.lookout = DueWork(database, self.epochs, self, **AGES)
         self.changes = 0
         self.hosts = EpochCache(self.epochs, (Epoch.HOSTS,), lambda tx: epochs.read(tx)[Epoch.HOSTS])
 
     def look(self) -> None:
-        self.lookout.look()
+        self.lookout.look_for_work()
 
     def follow_changes(self) -> None:
         self.changes += 1
@@ -40,7 +40,7 @@ class Looking(NoSignals):
 def looking(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Looking]:
     with database_on(request.param, tmp_path, "api") as database:
         for kind in Epoch:
-            database.write(epochs.bump, kind)
+            database.write(epochs.bump_epoch, kind)
         yield Looking(database)
 
 
@@ -52,12 +52,12 @@ def test_a_cache_that_may_be_as_old_as_a_look_needs_no_statement(looking: Lookin
     with StatementCounter(looking.database) as counter:
         assert looking.hosts.get(age) == 1
         assert looking.epochs.read(0.0)[0][Epoch.HOSTS] == 1
-    assert counter.totals() == {}
-    looking.database.write(epochs.bump, Epoch.HOSTS)
+    assert counter.totals_by_database() == {}
+    looking.database.write(epochs.bump_epoch, Epoch.HOSTS)
     looking.look()
     with StatementCounter(looking.database) as counter:
         assert looking.hosts.get(age) == 2
-    assert sum(count.executions for count in counter.totals().values()) == 1, "the hosts"
+    assert sum(count.executions for count in counter.totals_by_database().values()) == 1, "the hosts"
 
 
 @pytest.mark.parametrize("kind", [Epoch.CELLS, Epoch.HOSTS, Epoch.FEEDS])
@@ -65,9 +65,9 @@ def test_it_tells_once_of_each_change_that_followers_depend_on(looking: Looking,
     looking.look()
     assert looking.changes == 1
     looking.look()
-    looking.database.write(epochs.bump, Epoch.FLAVORS)
+    looking.database.write(epochs.bump_epoch, Epoch.FLAVORS)
     looking.look()
     assert looking.changes == 1
-    looking.database.write(epochs.bump, kind)
+    looking.database.write(epochs.bump_epoch, kind)
     looking.look()
     assert looking.changes == 2

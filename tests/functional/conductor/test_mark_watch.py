@@ -33,47 +33,47 @@ def database(tmp_path: Path) -> Iterator[CellDatabase]:
 def note(database: CellDatabase, mark: int, incarnation: str = "one") -> None:
     """Write this mark, whatever was there before."""
     other = KnownMark(incarnation="none", mark=0)
-    database.write(incarnation_mark.note, other, anew=True)
-    database.write(incarnation_mark.note, KnownMark(incarnation=incarnation, mark=mark), anew=True)
+    database.write(incarnation_mark.note_mark, other, anew=True)
+    database.write(incarnation_mark.note_mark, KnownMark(incarnation=incarnation, mark=mark), anew=True)
 
 
 def test_a_database_without_marks_is_open(database: CellDatabase) -> None:
     watch = MarkWatch(database)
-    assert watch.look() == ""
+    assert watch.read_mark() == ""
     note(database, 1)
-    assert watch.look() == ""
+    assert watch.read_mark() == ""
 
 
 def test_a_mark_that_rises_confirms_the_database(database: CellDatabase) -> None:
     note(database, 7)
     watch = MarkWatch(database)
-    assert [watch.look(), watch.look()] == [UNCONFIRMED, UNCONFIRMED]
+    assert [watch.read_mark(), watch.read_mark()] == [UNCONFIRMED, UNCONFIRMED]
     note(database, 8)
-    assert [watch.look(), watch.look()] == ["", ""]
+    assert [watch.read_mark(), watch.read_mark()] == ["", ""]
 
 
 def test_a_lower_mark_closes_until_it_rises(database: CellDatabase) -> None:
     note(database, 7)
     watch = MarkWatch(database)
-    watch.look()
+    watch.read_mark()
     note(database, 8)
-    assert watch.look() == ""
+    assert watch.read_mark() == ""
     note(database, 3)
-    assert [watch.look(), watch.look()] == [OLDER, OLDER]
+    assert [watch.read_mark(), watch.read_mark()] == [OLDER, OLDER]
     note(database, 9)
-    assert watch.look() == ""
+    assert watch.read_mark() == ""
 
 
 def test_another_incarnation_closes_until_its_next_mark(database: CellDatabase) -> None:
     """It may be a later one, or an earlier one that came back with a backup."""
     watch = MarkWatch(database)
-    watch.look()
+    watch.read_mark()
     note(database, 7)
-    assert watch.look() == ""
+    assert watch.read_mark() == ""
     note(database, 9, "two")
-    assert watch.look() == OLDER
+    assert watch.read_mark() == OLDER
     note(database, 10, "two")
-    assert watch.look() == ""
+    assert watch.read_mark() == ""
 
 
 @pytest.mark.parametrize("is_restored", [False, True], ids=["power cut", "restored"])
@@ -82,10 +82,10 @@ def test_only_a_sign_of_a_restore_waits_forever(database: CellDatabase, *, is_re
     clock = Clock()
     note(database, 7)
     watch = MarkWatch(database, clock)
-    assert watch.look() == UNCONFIRMED
+    assert watch.read_mark() == UNCONFIRMED
     if is_restored:
         note(database, 5)
     clock.now += mark_watch.UNCONFIRMED_WAIT_S
-    assert watch.look() == (OLDER if is_restored else UNCONFIRMED)
+    assert watch.read_mark() == (OLDER if is_restored else UNCONFIRMED)
     clock.now += 1.0
-    assert watch.look() == (OLDER if is_restored else "")
+    assert watch.read_mark() == (OLDER if is_restored else "")

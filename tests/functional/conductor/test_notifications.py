@@ -50,7 +50,7 @@ def database(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Databas
     place = Ground(request.param, tmp_path)
     database = Database(place.database("cell1"), name="cell1", outbox=True)
     yield database
-    place.end(database.dispose, place.release)
+    place.end(database.dispose_connections, place.release)
 
 
 @pytest.fixture
@@ -58,7 +58,7 @@ def lite(tmp_path: Path) -> Iterator[Database]:
     place = Ground("lite", tmp_path)
     database = Database(place.database("cell1"), name="cell1", outbox=True)
     yield database
-    place.end(database.dispose, place.release)
+    place.end(database.dispose_connections, place.release)
 
 
 @pytest.fixture
@@ -133,7 +133,7 @@ def test_off_they_cost_nothing(tmp_path: Path) -> None:
         cloud.wait_for(server, "ACTIVE")
         cloud.delete(server)
         cloud.settle()
-    assert not [statement for _, statement in counter.statements() if "notifications" in statement]
+    assert not [statement for _, statement in counter.count_by_statement() if "notifications" in statement]
 
 
 def test_a_sender_that_dies_is_succeeded_and_the_ids_are_the_same(database: Database) -> None:
@@ -141,11 +141,12 @@ def test_a_sender_that_dies_is_succeeded_and_the_ids_are_the_same(database: Data
     url = embedded_url()
     listener, notifier = Listener(url), Notifier(NotificationSettings(drivers=("messagingv2",)), url)
     told = [a_notice(EventType.CREATE_START), a_notice(EventType.CREATE_END)]
-    database.write(outbox.put, "cell", told)
+    database.write(outbox.put_notices, "cell", told)
     now = time.time()
-    died = database.write(outbox.take, "cell", now - 2 * NOTICE_LEASE_S, now - NOTICE_LEASE_S, 10)  # its lease has run out since
+    # its lease has run out since
+    died = database.write(outbox.take_notices, "cell", now - 2 * NOTICE_LEASE_S, now - NOTICE_LEASE_S, 10)
     assert [waiting.notice for waiting in died] == told
-    assert database.write(outbox.take, "cell", now - 1.5 * NOTICE_LEASE_S, now, 10) == [], "before that nobody else had it"
+    assert database.write(outbox.take_notices, "cell", now - 1.5 * NOTICE_LEASE_S, now, 10) == [], "before that nobody else had it"
     sender = NotificationSender(lambda: database, "cell", notifier, 60.0)
     sender.send()
     assert left(database) == 0
@@ -158,20 +159,20 @@ def test_a_sender_that_dies_is_succeeded_and_the_ids_are_the_same(database: Data
 
 def test_what_is_put_while_another_sends_comes_behind(database: Database) -> None:
     """One sender at a time, so that no end overtakes its start."""
-    database.write(outbox.put, "cell", [a_notice(EventType.CREATE_START)])
+    database.write(outbox.put_notices, "cell", [a_notice(EventType.CREATE_START)])
     now = time.time()
-    [first] = database.write(outbox.take, "cell", now, now + NOTICE_LEASE_S, 10)
-    database.write(outbox.put, "cell", [a_notice(EventType.CREATE_END)])
-    assert database.write(outbox.take, "cell", now, now + NOTICE_LEASE_S, 10) == []
-    database.write(outbox.done, "cell", [first.id], [])
-    [second] = database.write(outbox.take, "cell", now, now + NOTICE_LEASE_S, 10)
-    database.write(outbox.done, "cell", [], [second.id])
-    assert len(database.write(outbox.take, "cell", now, now + NOTICE_LEASE_S, 10)) == 1, "what was not sent is let go of"
+    [first] = database.write(outbox.take_notices, "cell", now, now + NOTICE_LEASE_S, 10)
+    database.write(outbox.put_notices, "cell", [a_notice(EventType.CREATE_END)])
+    assert database.write(outbox.take_notices, "cell", now, now + NOTICE_LEASE_S, 10) == []
+    database.write(outbox.finish_notices, "cell", [first.id], [])
+    [second] = database.write(outbox.take_notices, "cell", now, now + NOTICE_LEASE_S, 10)
+    database.write(outbox.finish_notices, "cell", [], [second.id])
+    assert len(database.write(outbox.take_notices, "cell", now, now + NOTICE_LEASE_S, 10)) == 1, "what was not sent is let go of"
 
 
 def test_a_transaction_that_is_rolled_back_tells_nothing(database: Database) -> None:
     def fail(tx: sa.Connection) -> None:
-        outbox.put(tx, "cell", [a_notice(EventType.CREATE_START)])
+        outbox.put_notices(tx, "cell", [a_notice(EventType.CREATE_START)])
         raise errors.Conflict("lost")
 
     with pytest.raises(errors.Conflict):
@@ -182,12 +183,12 @@ def test_a_transaction_that_is_rolled_back_tells_nothing(database: Database) -> 
 def test_services_tell_when_they_come_change_and_go(database: Database) -> None:
     agent = ("h1", "superconductor-compute")
     for _ in range(2):  # only the first heartbeat is news
-        database.write(services.heartbeat, *agent, 1, time.time())
+        database.write(services.record_heartbeat, *agent, 1, time.time())
     database.write(services.set_disabled, *agent, True, "broken fan", time.time())
     for _ in range(2):  # the host's removal may be repeated, and is told once
         database.write(host_removal.from_cell, *agent, NO_WAIT)
     now = time.time()
-    told = [waiting.notice for waiting in database.write(outbox.take, "cell", now, now + NOTICE_LEASE_S, 10)]
+    told = [waiting.notice for waiting in database.write(outbox.take_notices, "cell", now, now + NOTICE_LEASE_S, 10)]
     assert [notice.event_type for notice in told] == ["service.create", "service.update", "service.delete"]
     assert [notice.facts.service and notice.facts.service.disabled_reason for notice in told] == [None, "broken fan", "broken fan"]
 
@@ -198,7 +199,7 @@ def test_a_bus_that_is_down_holds_nothing_up(lite: Database, rabbit: str, caplog
     notifier = Notifier(NotificationSettings(drivers=("messagingv2",), transport_url=proxy.url), "embedded://unused/")
     sender = NotificationSender(lambda: lite, "cell", notifier, 3600.0)
     proxy.cut()
-    lite.write(outbox.put, "cell", [a_notice(EventType.CREATE_START)])
+    lite.write(outbox.put_notices, "cell", [a_notice(EventType.CREATE_START)])
     sender.send()
     assert left(lite) == 1
     assert "notifications wait to be sent" in caplog.text
@@ -210,7 +211,7 @@ def test_a_bus_that_is_down_holds_nothing_up(lite: Database, rabbit: str, caplog
 
     assert wait_until(sent, PATIENCE)
     assert wait_until(lambda: len(listener.heard()) == 1, PATIENCE)
-    lite.write(outbox.put, "cell", [a_notice(EventType.CREATE_END, at=time.time() - 7200.0)])
+    lite.write(outbox.put_notices, "cell", [a_notice(EventType.CREATE_END, at=time.time() - 7200.0)])
     NotificationSender(lambda: lite, "cell", notifier, 3600.0).send()
     assert left(lite) == 0
     assert "1 notifications were dropped" in caplog.text

@@ -229,9 +229,9 @@ def test_a_resize_waits_for_its_user(cloud: World, confirmed: bool) -> None:
     assert server(cloud, uuid).host == "a2"
     cloud.settle()
     if confirmed:
-        cloud.keeper.ledger.write(steps.confirm, [operation.uuid], cloud.api.now())
+        cloud.keeper.ledger.write(steps.confirm_moves, [operation.uuid], cloud.api.current_time())
     else:
-        cloud.api.write(steps.revert, [operation.uuid], cloud.api.now())
+        cloud.api.write(steps.revert_moves, [operation.uuid], cloud.api.current_time())
     assert wait_until(lambda: not cloud.evidence().operations, PATIENCE)
     found = cloud.settle()
     assert server(cloud, uuid).host == ("a2" if confirmed else "a1")
@@ -247,9 +247,9 @@ def test_a_migration_waits_for_its_user_where_that_is_asked_for(cloud: World, co
     assert cloud.ended(operation).state is OperationState.VERIFY
     assert server(cloud, uuid).host == "a2"
     if confirmed:
-        cloud.keeper.ledger.write(steps.confirm, [operation.uuid], cloud.api.now())
+        cloud.keeper.ledger.write(steps.confirm_moves, [operation.uuid], cloud.api.current_time())
     else:
-        cloud.api.write(steps.revert, [operation.uuid], cloud.api.now())
+        cloud.api.write(steps.revert_moves, [operation.uuid], cloud.api.current_time())
     assert wait_until(lambda: not cloud.evidence().operations, PATIENCE)
     found = cloud.settle()
     assert (server(cloud, uuid).host, power(cloud, uuid)) == ("a2" if confirmed else "a1", Power.ON)
@@ -260,11 +260,11 @@ def test_a_migration_waits_for_its_user_where_that_is_asked_for(cloud: World, co
 def test_servers_of_a_dead_host_are_evacuated_and_the_host_that_returns_has_none(cloud: World) -> None:
     uuid = boot(cloud)
     cloud.agents["cell1"].services.pop("a1").stop(0.0)
-    cloud.databases["cell1"].write(services.set_forced_down, "a1", AGENT_BINARY, True, cloud.api.now())
+    cloud.databases["cell1"].write(services.set_forced_down, "a1", AGENT_BINARY, True, cloud.api.current_time())
     done(cloud, uuid, OperationKind.EVACUATE)
     found = server(cloud, uuid)
     assert (found.host, found.state, power(cloud, uuid)) == ("a2", "active", Power.ON)
-    cloud.databases["cell1"].write(services.set_forced_down, "a1", AGENT_BINARY, False, cloud.api.now())
+    cloud.databases["cell1"].write(services.set_forced_down, "a1", AGENT_BINARY, False, cloud.api.current_time())
     cloud.start_agent("a1")
     assert wait_until(lambda: cloud.agents["cell1"].guests("a1") == [], PATIENCE)
     cloud.settle()

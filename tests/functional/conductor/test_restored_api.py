@@ -11,7 +11,7 @@ import sqlalchemy as sa
 
 from cells import administration
 from cells.administration import CellChange
-from conductor.adopt_guest import Owner, adopt
+from conductor.adopt_guest import Owner, adopt_guest
 from conductor.audit.places import Places
 from conductor.main import SuperConductorService
 from db.api.operations import operations as api_operations
@@ -54,7 +54,7 @@ class Region:
         """A new process of the API level's conductor, from which the database of the cell ``without`` is away."""
         self._service = made = self.cloud.conductor("service")
         if without is not None:
-            made.registry.refresh()
+            made.registry.refresh_cells()
             made.databases[without].away = True
         self.super = SuperConductorService(self.cloud.quick, made.registry, made.database, made.bus)
         self.super.start()
@@ -95,7 +95,7 @@ class Region:
     def snapshot(self, uuid: str) -> tuple[str | None, str]:
         """The snapshot of a shelved server, and the hash of its content."""
         batch = self.server(uuid).batch_id
-        move = self.cloud.api.read(mappings.specs, [batch])[batch].move
+        move = self.cloud.api.read(mappings.specs_by_batch, [batch])[batch].move
         assert move is not None
         return move.image_id, move.image_hash
 
@@ -145,7 +145,7 @@ def other_cell(backup: backups.Backup, region: Region) -> None:
 def deadline(backup: backups.Backup, region: Region) -> None:
     """The queued requests are past their deadline."""
     for row in backup["build_requests"]:
-        row["deadline"] = region.cloud.api.now() - 1.0
+        row["deadline"] = region.cloud.api.current_time() - 1.0
 
 
 @pytest.mark.timeout(300)
@@ -166,7 +166,9 @@ def test_no_guest_is_lost_or_doubled(region: Region, change: Any) -> None:
         cloud.delete(uuid)
     region.rest()
     assert wait_until(lambda: region.mark() > mark + 1, PATIENCE, 0.2)
-    assert wait_until(lambda: all((s := cloud.databases[n].read(incarnation_mark.seen)) and s.mark > mark for n in HOSTS), PATIENCE)
+    assert wait_until(
+        lambda: all((s := cloud.databases[n].read(incarnation_mark.read_mark)) and s.mark > mark for n in HOSTS), PATIENCE
+    )
     region.stop()
     cloud.scheduler.stop()
     guests = region.guests()
@@ -176,7 +178,7 @@ def test_no_guest_is_lost_or_doubled(region: Region, change: Any) -> None:
     if change is other_cell:
         name = next(m.name for m in administration.list_cells(cloud.api) if m.uuid == home)
         administration.change_cell(cloud.api, name, CellChange(state=CellState.DISABLED))
-    cloud.keeper.registry.refresh()
+    cloud.keeper.registry.refresh_cells()
     cloud.start_scheduler()
     region.begin()
     expected = set(before[1:] + queued[1:] + after[1:])
@@ -261,7 +263,7 @@ def test_a_cells_database_that_was_restored_tells_its_rows_again(region: Region,
     old = region.boot(4)
     region.rest()
     database = cloud.databases["cell1"]
-    assert wait_until(lambda: database.read(incarnation_mark.seen) is not None, PATIENCE)
+    assert wait_until(lambda: database.read(incarnation_mark.read_mark) is not None, PATIENCE)
     backup = backups.take(database, cell.metadata)
     mark = region.mark()
     here = [uuid for uuid in old if "cell1" in cloud.rows(uuid)]
@@ -285,7 +287,7 @@ def test_what_both_databases_have_lost_is_kept_by_its_hosts_and_adopted(region: 
     region.boot(4)
     region.rest()
     database = cloud.databases["cell1"]
-    assert wait_until(lambda: database.read(incarnation_mark.seen) is not None, PATIENCE)
+    assert wait_until(lambda: database.read(incarnation_mark.read_mark) is not None, PATIENCE)
     region.stop()
     above, below = backups.take(cloud.api, api.metadata), backups.take(database, cell.metadata)
     mark = region.mark()
@@ -300,16 +302,16 @@ def test_what_both_databases_have_lost_is_kept_by_its_hosts_and_adopted(region: 
     cloud.scheduler.stop()
     backups.restore(database, cell.metadata, below)
     backups.restore(cloud.api, api.metadata, above)
-    cloud.keeper.registry.refresh()
+    cloud.keeper.registry.refresh_cells()
     cloud.start_scheduler()
     region.begin()
     assert wait_until(lambda: {u for u in lost if region.states().get(u) == "active"} == set(lost) - here, PATIENCE, 0.2)
     assert wait_until(lambda: {told.guest.uuid for told in database.read(unknown_guests.list_all)} == here, PATIENCE, 0.2)
     operator = cloud.conductor("operator")
     places = Places(operator.database, operator.ledger, operator.registry, overdue=180.0)
-    places.begin()
+    places.begin_check()
     for uuid in sorted(here):
-        adopt(places, uuid, None, Owner(project_id=fleet.spec().project_id, user_id="u"))
+        adopt_guest(places, uuid, None, Owner(project_id=fleet.spec().project_id, user_id="u"))
     region.agrees()
     assert region.guests() == guests
 
@@ -338,7 +340,7 @@ def test_servers_that_were_moved_after_the_backup_are_where_they_run(region: Reg
     region.stop()
     cloud.scheduler.stop()
     backups.restore(cloud.api, api.metadata, backup)
-    cloud.keeper.registry.refresh()
+    cloud.keeper.registry.refresh_cells()
     cloud.start_scheduler()
     region.begin()
     auditor = Auditor(cloud.conductor("auditor"), guests=False)
@@ -348,7 +350,7 @@ def test_servers_that_were_moved_after_the_backup_are_where_they_run(region: Reg
     assert (reopened.kind, reopened.state) == (OperationKind.RESIZE, OperationState.VERIFY)
     assert wait_until(lambda: set(region.guests()) == {*bodies.values(), resized}, PATIENCE, 0.2), "what nothing needs is gone"
     assert {uuid: region.server(uuid).state for uuid in bodies} == dict.fromkeys(bodies, "active")
-    assert cloud.keeper.ledger.write(steps.confirm, [reopened.uuid], cloud.api.now()).operations
+    assert cloud.keeper.ledger.write(steps.confirm_moves, [reopened.uuid], cloud.api.current_time()).operations
     assert wait_until(lambda: set(region.guests()) == set(bodies.values()), PATIENCE, 0.2), "what it was before is gone"
     assert region.server(stopped).power is Power.OFF
     assert cloud.ended(cloud.operate(stopped, OperationKind.START)).outcome is Outcome.DONE
@@ -382,7 +384,7 @@ def test_servers_that_were_shelved_after_the_backup_are_shelved_again(region: Re
     region.stop()
     cloud.scheduler.stop()
     backups.restore(cloud.api, api.metadata, backup)
-    cloud.keeper.registry.refresh()
+    cloud.keeper.registry.refresh_cells()
     cloud.start_scheduler()
     region.begin()
     assert {uuid: region.states().get(uuid) for uuid in shelved} == dict.fromkeys(shelved, "shelved"), "before anything is leased"

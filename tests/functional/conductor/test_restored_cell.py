@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from cells.administration import CellChange, change_cell
-from conductor.adopt_guest import adopt
+from conductor.adopt_guest import adopt_guest
 from conductor.audit.places import Places
 from conductor.main import CellConductorService, SuperConductorService
 from db.api.rows import incarnation
@@ -107,10 +107,10 @@ class Region:
     def running(self) -> list[str]:
         """The hosts with a guest that runs, of every one of them."""
         found = [(host, guest) for host, name in self.cloud.homes.items() for guest in self.cloud.agents[name].guests(host)]
-        return [host for host, guest in found if guest.power.runs]
+        return [host for host, guest in found if guest.power.uses_disk]
 
     def backup(self) -> backups.Backup:
-        assert wait_until(lambda: self.database.read(incarnation_mark.seen) is not None, PATIENCE)
+        assert wait_until(lambda: self.database.read(incarnation_mark.read_mark) is not None, PATIENCE)
         return backups.take(self.database, cell.metadata)
 
     def mark(self) -> int:
@@ -225,7 +225,7 @@ def test_a_server_that_was_built_elsewhere_is_not_built_again(region: Region) ->
     assert wait_until(lambda: [each.host for each in region.database.read(unknown_guests.list_all)] == [host], PATIENCE)
     operator = region.cloud.conductor("operator")
     places = Places(operator.database, operator.ledger, operator.registry, overdue=180.0)
-    places.begin()
-    adopt(places, uuid, None, None)
+    places.begin_check()
+    adopt_guest(places, uuid, None, None)
     region.agrees()
     assert (region.running(), drivers[first].spawning) == ([host], [uuid])

@@ -46,7 +46,7 @@ def test_siblings_in_every_state_are_rolled_back(cloud: World, conductor: Conduc
     conductor.keep()
     assert not conductor.batches.decide()
     assert states(cloud, others) == [State.ERROR, State.ERROR, State.DELETING, State.DELETING]
-    assert conductor.sent.counts()["compute", "delete_instances", MessageKind.CAST] >= 1
+    assert conductor.sent.counts_by_method()["compute", "delete_instances", MessageKind.CAST] >= 1
     conductor.keep()
     assert cloud.evidence().claims.keys() == set(others[2:]), "these are still on their hosts"
     [batch] = open_batches(cloud)
@@ -57,21 +57,21 @@ def test_siblings_in_every_state_are_rolled_back(cloud: World, conductor: Conduc
 
 def test_while_a_batch_is_open_it_is_looked_at_often_and_a_roll_back_is_repeated_seldom(cloud: World, conductor: Conductor) -> None:
     sweep = BatchSweep(conductor.database, conductor.registry, idle=3600.0)
-    sweep.sweep()
+    sweep.sweep_deletes()
     culprit, other = conductor.drive(whole(cloud, 2), upto="handed over").uuids
     activated(cloud, other)
     fail(cloud, culprit)
     conductor.keep()
-    sweep.sweep()
+    sweep.sweep_deletes()
     assert cloud.row(other).state is State.ACTIVE, "nobody knew that there is one"
     sweep = BatchSweep(conductor.database, conductor.registry, idle=3600.0)
-    sweep.sweep()
+    sweep.sweep_deletes()
     assert cloud.row(other).state is State.DELETING
 
 
 def test_without_the_option_nobody_is_touched_and_no_statement_is_paid(cloud: World, conductor: Conductor) -> None:
     def paid(counter: StatementCounter) -> int:
-        return sum(count.executions for (_, text), count in counter.statements().items() if "all_or_nothing" in text)
+        return sum(count.executions for (_, text), count in counter.count_by_statement().items() if "all_or_nothing" in text)
 
     with StatementCounter(conductor.database) as counter:
         culprit, other = conductor.drive(cloud.accept(2), upto="handed over").uuids
@@ -116,13 +116,13 @@ def test_a_batch_is_decided_once(cloud: World) -> None:
     batch = whole(cloud, 2).batch_id
     write, now = cloud.api.write, time.time()
     assert cloud.api.read(batches.fault_of, batch) is None
-    assert write(batches.decide, [], {batch: "first"}, now) == [batch]
-    assert write(batches.decide, [batch], {batch: "second"}, now) == []
+    assert write(batches.decide_batches, [], {batch: "first"}, now) == [batch]
+    assert write(batches.decide_batches, [batch], {batch: "second"}, now) == []
     assert cloud.api.read(batches.fault_of, batch) == "first"
-    write(batches.finish, [batch])
-    assert write(batches.decide, [], {batch: "third"}, now) == []
+    write(batches.finish_batches, [batch])
+    assert write(batches.decide_batches, [], {batch: "third"}, now) == []
     settled = whole(cloud, 2).batch_id
-    write(batches.finish, [settled])
+    write(batches.finish_batches, [settled])
     assert [open_batch.batch_id for open_batch in open_batches(cloud)] == [settled], "it has not failed"
-    write(batches.decide, [settled], {}, now)
+    write(batches.decide_batches, [settled], {}, now)
     assert open_batches(cloud) == []

@@ -50,8 +50,8 @@ class TestCellConductor:
     def stage(self, site: Site, *uuids: str, spec: RequestSpec = SPEC, vault: Vault | None = MASTER) -> None:
         rows = [Instance(uuid=u, state=State.STAGED, fence=1, host="h1", node="h1", deadline=1e12) for u in uuids]
         news = [staging.NewInstance(instance=row, name=row.uuid, launch_index=0, created_at=1.0) for row in rows]
-        sealed = vault.seal(CELL_UUID, spec.batch_id, SECRETS) if vault is not None else None
-        site.database.write(staging.stage, spec, news, 1.0, sealed)
+        sealed = vault.seal_secrets(CELL_UUID, spec.batch_id, SECRETS) if vault is not None else None
+        site.database.write(staging.stage_instances, spec, news, 1.0, sealed)
 
     def asked(self, *uuids: str) -> list[Report]:
         return [msgspec.structs.replace(said(ReportKind.ACCEPT, u), wants_secrets=True) for u in uuids]
@@ -153,7 +153,7 @@ class TestSuperConductor:
 
     def accept(self, cloud: World, sealed: str | None = "", count: int = 1, on: tuple[str, ...] = ()) -> RequestSpec:
         spec, now = fleet.spec(has_secrets=True, force_hosts=on, num_instances=count), time.time()
-        sealed = MASTER.seal(API, spec.batch_id, SECRETS) if sealed == "" else sealed
+        sealed = MASTER.seal_secrets(API, spec.batch_id, SECRETS) if sealed == "" else sealed
 
         def write(tx: ApiTransaction) -> None:
             accept_batch(tx, spec, servers(count), now=now, deadline=now + 60.0)

@@ -52,7 +52,7 @@ def boot(cloud: World) -> str:
 
 def rebuild(cloud: World, server: str, *, sealed: bool = True) -> Operation:
     """As the API accepts it."""
-    now, name = cloud.api.now(), str(uuid.uuid4())
+    now, name = cloud.api.current_time(), str(uuid.uuid4())
     asked = NewOperation(
         uuid=name,
         server_uuid=server,
@@ -62,9 +62,9 @@ def rebuild(cloud: World, server: str, *, sealed: bool = True) -> Operation:
         request_id=f"req-{uuid.uuid4()}",
         deadline=now + 60.0,
         args=ARGS,
-        sealed=MASTER.seal(API, name, SECRETS) if sealed else None,
+        sealed=MASTER.seal_secrets(API, name, SECRETS) if sealed else None,
     )
-    return cloud.api.write(accepting.accept, asked, now)
+    return cloud.api.write(accepting.accept_operation, asked, now)
 
 
 def operator(conductor: Conductor, vault: Vault) -> Operator:
@@ -127,15 +127,15 @@ def test_without_the_key_nothing_is_asked_and_the_operation_waits_for_it(cloud: 
     assert wait_until(told, PATIENCE)
     operation = rebuild(cloud, server)
     for keys in ([], [new_key()], MASTER.keys_of(API)):
-        operator(conductor, Vault(keys)).sweep()
+        operator(conductor, Vault(keys)).sweep_deletes()
         assert in_cell(cloud) == []
     assert "[secrets] keys" in caplog.text
     assert operation.uuid in caplog.text
-    operator(conductor, MASTER).sweep()
+    operator(conductor, MASTER).sweep_deletes()
 
     def ended() -> bool:
         conductor.keep()
-        operator(conductor, MASTER).sweep()
+        operator(conductor, MASTER).sweep_deletes()
         [found] = cloud.api.read(operations.get, [operation.uuid])
         return found.outcome is Outcome.DONE
 

@@ -7,7 +7,7 @@ import pytest
 import sqlalchemy as sa
 
 from cells.addresses_in_use import claim_in_use
-from cells.instance_mapping import adopt
+from cells.instance_mapping import adopt_rows
 from compute.driver import GuestSpec
 from compute.simulated import METADATA_KEY
 from conductor.audit import addresses as check
@@ -38,7 +38,7 @@ def boot(cloud: World, network: Network, count: int = 1, *, outcome: str = "") -
     script = {METADATA_KEY: outcome} if outcome else {}
     spec = fleet.spec(SMALL, properties=ServerProperties(networks=network.uuid, metadata=script))
     ports = (PortRequest(network=network, tag="nic"),)
-    news, now = servers(count), cloud.api.now()
+    news, now = servers(count), cloud.api.current_time()
     cloud.api.write(accept_batch, spec, news, now=now, deadline=now + PATIENCE, ports=ports)
     return [new.uuid for new in news]
 
@@ -172,7 +172,7 @@ def test_an_adopted_server_takes_its_addresses_back(site: Ground) -> None:
     [other] = accept_on(site.cloud.api, network)
     lost = {each.address for ports in own.values() for port in ports for each in port.addresses}
     assert lost & set(addresses_of(site.cloud.api, [other]))
-    assert sorted(adopt(site.cloud.keeper.ledger, site.conductor.cell("cell1"), uuids)) == sorted(uuids)
+    assert sorted(adopt_rows(site.cloud.keeper.ledger, site.conductor.cell("cell1"), uuids)) == sorted(uuids)
     assert ports_of(site.cloud.api, *uuids) == own
     every = addresses_of(site.cloud.api, [*uuids, other])
     assert len(every) == len(set(every)) == 6
@@ -211,7 +211,9 @@ def test_two_guests_with_one_address_are_reported(site: Ground) -> None:
     ports = ports_of(site.cloud.api, one)[one]
     first = ports[0].addresses[0].address
     site.conductor.cell("cell1").write(
-        lambda tx: tx.execute(sa.update(cell_builds).where(cell_builds.c.instance_uuid == two).values(ports=stored.dump(ports)))
+        lambda tx: tx.execute(
+            sa.update(cell_builds).where(cell_builds.c.instance_uuid == two).values(ports=stored.dump_value(ports))
+        )
     )
     found = claim_in_use(site.cloud.api, [site.conductor.cell("cell1")])
     assert f"{first} belongs to server {one}, and the guest of server {two} has it too" in found
@@ -224,7 +226,7 @@ def test_a_comparison_closes_the_pools(site: Ground) -> None:
     """A server without networks is accepted meanwhile."""
     network = make_network(site.cloud.api, *POOL)
     database = site.cloud.api
-    closed = database.write(incarnation.advance)
+    closed = database.write(incarnation.advance_mark)
     assert database.write(incarnation.close, closed.uuid, "restored")
     before = used(database)
     with pytest.raises(errors.NotCompared):
@@ -234,7 +236,9 @@ def test_a_comparison_closes_the_pools(site: Ground) -> None:
     with pytest.raises(errors.NotCompared):
         database.write(addresses.claim_for_port, "port", network.name, {network.subnets[0].uuid: None})
     assert used(database) == before
-    database.write(accept_batch, fleet.spec(SMALL), servers(1), now=database.now(), deadline=database.now() + PATIENCE)
+    database.write(
+        accept_batch, fleet.spec(SMALL), servers(1), now=database.current_time(), deadline=database.current_time() + PATIENCE
+    )
     assert database.write(incarnation.open_, closed.uuid, "compared", closed.mark + 1)
     accept_on(database, network)
     assert used(database) > before

@@ -41,7 +41,7 @@ def known(site: Site) -> ComputeNode:
 def told(site: Site) -> list[ComputeNode]:
     """What the feed says, in its order."""
     page = site.database.read(feed.read, 0, 1000)
-    return [stored.load(event.payload, ComputeNode) for event in page.events if event.kind is EventKind.HOST]
+    return [stored.load_text(event.payload, ComputeNode) for event in page.events if event.kind is EventKind.HOST]
 
 
 class TestNames:
@@ -117,23 +117,25 @@ class TestNonsense:
 
     def test_what_stands_in_a_cell_holds_up_no_other_host(self, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
         """Whoever wrote it: schedulers and conductors say so and go on, in its rows and in its feed."""
-        nonsense = stored.dump(fleet.node("a1")).replace('"vcpus":16', '"vcpus":-16')
+        nonsense = stored.dump_value(fleet.node("a1")).replace('"vcpus":16', '"vcpus":-16')
         with world(tmp_path, {CELL: ["a1", "a2"], OTHER: ["b1"]}, "lite") as cloud:
             conductor = cloud.conductor("one")
             cell, table = conductor.cell(CELL), HostTable()
             watch = CellWatch(cell, table, SchedulerSettings(), threading.Semaphore())
             applier = Applier(conductor.ledger, cell)
             applier.map_hosts(frozenset({"a1", "a2"}))
-            watch.look()
-            many = stored.dump(fleet.node("a1")).replace('"running_vms":0', f'"running_vms":{2**31}')
-            deep = stored.dump(fleet.node("a1")).replace('"attributes":{}', '"attributes":{"x":' + "[" * 9999 + "]" * 9999 + "}")
+            watch.read_changes()
+            many = stored.dump_value(fleet.node("a1")).replace('"running_vms":0', f'"running_vms":{2**31}')
+            deep = stored.dump_value(fleet.node("a1")).replace(
+                '"attributes":{}', '"attributes":{"x":' + "[" * 9999 + "]" * 9999 + "}"
+            )
             for text in (nonsense, "not even JSON", '{"host": "a1"}', many, deep):
                 event = feed.NewEvent(kind=EventKind.HOST, key="a1", version=0, payload=text)
-                cloud.databases[CELL].write(feed.append, [event], time.time())
-            cloud.databases[CELL].write(compute_nodes.store, fleet.node("a2", vcpus_used=5, vcpus=99), time.time())
-            watch.look()
+                cloud.databases[CELL].write(feed.append_events, [event], time.time())
+            cloud.databases[CELL].write(compute_nodes.store_node, fleet.node("a2", vcpus_used=5, vcpus=99), time.time())
+            watch.read_changes()
             catch_up(applier)
-            row = table.find("a2", "a2")
+            row = table.find_row("a2", "a2")
             assert row is not None
             assert table.reported_vcpus[row] == 5
             assert inventories(cloud)["a2"].cap_vcpus == 99.0
@@ -142,5 +144,5 @@ class TestNonsense:
             assert told >= 10, "five by each of the two; who has to read a page again says so again"
             cloud.databases[CELL].write(lambda tx: tx.execute(sa.update(rows).where(rows.c.host == "a1").values(stats=nonsense)))
             assert [node.host for node in cell.read(compute_nodes.list_all)] == ["a2"]
-            cloud.databases[CELL].write(compute_nodes.store, fleet.node("a1", vcpus_used=1), time.time())
+            cloud.databases[CELL].write(compute_nodes.store_node, fleet.node("a1", vcpus_used=1), time.time())
             assert [node.host for node in cell.read(compute_nodes.list_all)] == ["a1", "a2"], "until it reports anew"

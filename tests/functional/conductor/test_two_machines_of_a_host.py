@@ -122,11 +122,11 @@ def test_heartbeats_of_many_machines_are_one_statement(site: Site) -> None:
     machines = {f"m{n}": f"{n:032d}" for n in range(50)}
     beats = [Beat(host=host, binary=AGENT_BINARY, machine=machine) for host, machine in machines.items()]
     for each in beats:
-        site.database.write(services.introduce, each, About(), 1.0)
-    arrived = [ArrivedBeat(beat=each, at=site.database.now()) for each in beats]
+        site.database.write(services.introduce_service, each, About(), 1.0)
+    arrived = [ArrivedBeat(beat=each, at=site.database.current_time()) for each in beats]
     with StatementCounter(site.database) as counter:
         assert site.database.write(services.gathered_heartbeats, arrived) == []
-    [count] = counter.totals().values()
+    [count] = counter.totals_by_database().values()
     assert count.executions == 1
     assert {service.report_count for service in site.database.read(services.list_all)} == {2}
 

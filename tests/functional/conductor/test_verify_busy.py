@@ -52,9 +52,9 @@ def test_a_busy_region_gives_no_false_finding(tmp_path: Path, on: str) -> None:
         try:
             for _ in range(ROUNDS):
                 audit = Audit(places)
-                first = audit.look()
+                first = audit.check_all()
                 time.sleep(1.0)  # what was on its way at the first look has gone on
-                assert [str(finding) for finding in flat(audit.again(first))] == []
+                assert [str(finding) for finding in flat(audit.check_again(first))] == []
         finally:
             stopped.set()
             for worker in workers:
@@ -64,8 +64,8 @@ def test_a_busy_region_gives_no_false_finding(tmp_path: Path, on: str) -> None:
         cloud.settle()
         time.sleep(2 * cloud.pace.stats_interval)  # the agents have told of these guests
         at_rest = Audit(Places(database, Ledger(database, "audit"), cloud.registry, overdue=cloud.pace.stats_interval))
-        assert wait_until(lambda: not flat(at_rest.look()), PATIENCE, pause=0.5), [str(f) for f in flat(at_rest.look())]
-        database.dispose()
+        assert wait_until(lambda: not flat(at_rest.check_all()), PATIENCE, pause=0.5), [str(f) for f in flat(at_rest.check_all())]
+        database.dispose_connections()
 
 
 @pytest.mark.parametrize("on", USUAL)
@@ -97,11 +97,11 @@ def test_the_background_audit_waits_longer_than_any_step_takes(tmp_path: Path) -
         background = BackgroundAudit(site.auditor.places, 100.0, clock=lambda: now[0])
         for moment in (0.0, 50.0, 99.0):
             now[0] = moment
-            background.round()
+            background.audit_once()
             assert uuid not in cloud.evidence().claims
         site.cloud.keeper.ledger.write(_release, [uuid])
         now[0] = 100.0
-        background.round()
+        background.audit_once()
         assert uuid in cloud.evidence().claims
 
 
@@ -112,19 +112,19 @@ def test_what_a_look_costs_grows_with_pages_and_not_with_servers(tmp_path: Path)
         registry = CellRegistry(database, open_database=lambda mapping: Database(mapping.database_url, name="counted"))
         audit = Audit(Places(database, Ledger(database, "counted"), registry, overdue=60.0))
         site.active(2)
-        audit.look()  # the first one opens connections
+        audit.check_all()  # the first one opens connections
         before = _statements(audit)
         site.active(40, size=applying.SMALL)
         assert _statements(audit) == before
         registry.close()
-        database.dispose()
+        database.dispose_connections()
 
 
 def _statements(audit: Audit) -> int:
     with StatementCounter() as counter:
-        audit.look()
-    return counter.totals()["counted"].executions
+        audit.check_all()
+    return counter.totals_by_database()["counted"].executions
 
 
 def _release(tx: ApiTransaction, stamp: claims.Stamp, uuids: list[str]) -> None:
-    claims.release(tx, stamp, uuids)
+    claims.release_claims(tx, stamp, uuids)

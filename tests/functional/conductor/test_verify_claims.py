@@ -88,10 +88,10 @@ class TestClaims:
         site.cloud.keeper.ledger.write(_release, [uuid])
         found = site.auditor.confirmed()
         site.cloud.delete(uuid)
-        site.conductor.deleter.sweep()
-        site.cloud.databases["cell1"].write(instances.transition, [uuid], _gone, 1.0)
+        site.conductor.deleter.sweep_deletes()
+        site.cloud.databases["cell1"].write(instances.transition_rows, [uuid], _gone, 1.0)
         site.keep()
-        site.auditor.audit.repair(found)
+        site.auditor.audit.repair_findings(found)
         assert uuid not in site.cloud.evidence().claims
 
     def test_a_claim_on_another_host_follows_the_instance(self, site: Ground) -> None:
@@ -162,15 +162,15 @@ class TestResourceClasses:
 
 
 def _release(tx: ApiTransaction, stamp: ledger.Stamp, uuids_: list[str]) -> None:
-    ledger.release(tx, stamp, uuids_)
+    ledger.release_claims(tx, stamp, uuids_)
 
 
 def _move(tx: ApiTransaction, stamp: ledger.Stamp, uuid: str, host: str) -> None:
-    ledger.move(tx, stamp, [ledger.ClaimMove(instance_uuid=uuid, host=host, node=host)])
+    ledger.move_claims(tx, stamp, [ledger.ClaimMove(instance_uuid=uuid, host=host, node=host)])
 
 
 def _gone(row: Instance) -> lifecycle.Outcome:
-    return lifecycle.gone(row, row.host or "", row.attempt, 1.0)
+    return lifecycle.confirm_gone(row, row.host or "", row.attempt, 1.0)
 
 
 class TestGroups:
@@ -216,8 +216,8 @@ class TestGroups:
         [mapping] = site.read(sa.select(instance_mappings).where(instance_mappings.c.instance_uuid == uuid))
         of_batch = request_specs.c.batch_id == mapping["batch_id"]
         [row] = site.read(sa.select(request_specs).where(of_batch))
-        spec = msgspec.structs.replace(stored.load(row["spec"], RequestSpec), scheduler_hints={"fault_domain": ("east",)})
-        site.api(sa.update(request_specs).where(of_batch).values(spec=stored.dump(spec)))
+        spec = msgspec.structs.replace(stored.load_text(row["spec"], RequestSpec), scheduler_hints={"fault_domain": ("east",)})
+        site.api(sa.update(request_specs).where(of_batch).values(spec=stored.dump_value(spec)))
         for statement in (sa.delete(group_slots), sa.update(group_slots).values(host="a9")):
             site.api(statement.where(group_slots.c.instance_uuid == uuid))
             assert site.auditor.repair() == []
@@ -239,12 +239,12 @@ class TestGroups:
         site.keep()
         assert len(self.slots(site, uuid)) > 1, "alternates are held"
         assert site.auditor.kinds() == []
-        site.cloud.databases["cell1"].write(instances.transition, [uuid], _active, 1.0)
+        site.cloud.databases["cell1"].write(instances.transition_rows, [uuid], _active, 1.0)
         site.keep()
 
 
 def _active(row: Instance) -> lifecycle.Outcome:
-    return lifecycle.active(row, row.host or "", row.fence, row.attempt, row.builder or "", 1.0)
+    return lifecycle.confirm_active(row, row.host or "", row.fence, row.attempt, row.builder or "", 1.0)
 
 
 class TestHosts:
@@ -252,10 +252,10 @@ class TestHosts:
         site.cloud.api.write(host_mappings.delete, "a3")
         assert site.auditor.kinds() == [(hosts.UNMAPPED, "a3")]
         assert site.auditor.repair() == []
-        assert site.cloud.api.read(host_mappings.homes)["a3"] == site.uuid_of("cell1")
+        assert site.cloud.api.read(host_mappings.cell_uuid_by_host)["a3"] == site.uuid_of("cell1")
 
     def test_a_host_in_two_cells_is_told(self, site: Ground) -> None:
-        site.cloud.databases["cell2"].write(services.heartbeat, "a1", AGENT_BINARY, 1, time.time())
+        site.cloud.databases["cell2"].write(services.record_heartbeat, "a1", AGENT_BINARY, 1, time.time())
         assert site.auditor.kinds() == [(hosts.CONFLICT, "a1")]
         assert site.auditor.repair() == [(hosts.CONFLICT, "a1")]
         site.cell("cell2", sa.delete(service_table).where(service_table.c.host == "a1"))
@@ -269,13 +269,13 @@ class TestHosts:
         site.api(sa.update(host_table).where(host_table.c.host == "b1").values(cell_uuid=mapping["cell_uuid"]))
 
     def test_a_mapped_host_that_its_cell_does_not_know_is_told(self, site: Ground) -> None:
-        site.cloud.api.write(host_mappings.add, [HostMapping(host="ghost", cell_uuid=site.uuid_of("cell1"))], 1.0)
+        site.cloud.api.write(host_mappings.add_mappings, [HostMapping(host="ghost", cell_uuid=site.uuid_of("cell1"))], 1.0)
         assert site.auditor.repair() == [(hosts.UNHEARD, "ghost")]
         site.cloud.api.write(host_mappings.delete, "ghost")
 
     def test_a_node_without_agent_is_told(self, site: Ground) -> None:
         node = fleet.node("lonely")
-        site.cloud.databases["cell2"].write(compute_nodes.store, node, 1.0)
+        site.cloud.databases["cell2"].write(compute_nodes.store_node, node, 1.0)
         site.keep()
         assert site.auditor.repair() == [(hosts.NO_AGENT, "lonely")]
         site.cell("cell2", sa.delete(node_table).where(node_table.c.host == "lonely"))
@@ -299,7 +299,7 @@ class TestGuests:
     def at_rest(self, site: Ground, host: str, running: int) -> int:
         """Its agent reports so many guests; returns how many rows are ACTIVE there."""
         site.cell("cell1", sa.update(instance_table).where(instance_table.c.host == host).values(updated_at=LONG_AGO))
-        site.cloud.databases["cell1"].write(services.heartbeat, host, AGENT_BINARY, 1, time.time())
+        site.cloud.databases["cell1"].write(services.record_heartbeat, host, AGENT_BINARY, 1, time.time())
         applying.tell(site.cloud, "cell1", applying.node(host, running_vms=running))
         site.keep()
         return sum(row.instance.state is State.ACTIVE and row.instance.host == host for row in site.cloud.evidence().rows)
@@ -329,13 +329,13 @@ class TestLeftBehind:
         batch = str(uuids.uuid4())
         site.cloud.api.write(kept.keep_requests, {batch: "sealed"}, time.time())
         assert Auditor(site.conductor, overdue=60.0).kinds() == []
-        repaired(site, secrets.KEPT, batch)
+        repaired(site, secrets.KEPT_SECRETS, batch)
         assert site.cloud.api.read(kept.of_request, batch) is None
 
     def test_a_cells_secrets_of_a_batch_that_is_done_are_erased(self, site: Ground) -> None:
         batch = str(uuids.uuid4())
         site.cloud.databases["cell1"].write(kept.keep_builds, {batch: "sealed"}, time.time())
-        repaired(site, secrets.KEPT, batch)
+        repaired(site, secrets.KEPT_SECRETS, batch)
         assert site.read(sa.select(build_secrets), "cell1") == []
 
     def test_a_build_past_its_deadline_is_ended(self, site: Ground) -> None:
@@ -383,11 +383,11 @@ def test_a_cell_that_does_not_answer_is_named_and_nothing_is_said_of_it(site: Gr
         assert site.auditor.kinds() == [(claims.ORPHAN, stray)]
         assert list(site.auditor.places.unknown) == [site.uuid_of("cell1")]
         assert "cannot be used" in site.auditor.places.unknown[site.uuid_of("cell1")]
-        left = flat(site.auditor.audit.repair(found))
+        left = flat(site.auditor.audit.repair_findings(found))
         assert (servers.ROWLESS, here) in [(f.kind, f.key) for f in left], "what cannot be looked at is not repaired"
     site.auditor.repair()
     assert site.cloud.row(here).state is State.ERROR
 
 
 def _recount_all(tx: ApiTransaction, stamp: ledger.Stamp) -> None:
-    claim_repair.recount(tx, stamp, [row.id for row in tx.execute(sa.select(inventories.c.id))])
+    claim_repair.recount_usage(tx, stamp, [row.id for row in tx.execute(sa.select(inventories.c.id))])

@@ -74,18 +74,18 @@ class TestShelved:
         site.tasked(uuid, Task(number=shelve.number, kind=TaskKind.SNAPSHOT, power=Power.HELD))
         site.finish()
         assert site.auditor.kinds() == [], "it may wait for as long as it likes"
-        site.conductor.ledger.write(shelving.offload, [shelve.uuid], site.cloud.api.now())
+        site.conductor.ledger.write(shelving.offload_servers, [shelve.uuid], site.cloud.api.current_time())
         site.end(uuid)
         body = site.server(uuid).body_uuid
         store = site.auditor.places.images = FolderStore(tmp_path / "images")
         try:
             assert site.auditor.kinds() == []
             assert "cannot be used" in site.auditor.places.unknown["images"]
-            store.save("another", b"")
+            store.save_snapshot("another", b"")
             [finding] = site.auditor.findings()
             assert (finding.kind, finding.key) == (operations.UNSAVED, body)
             assert shelve.uuid in finding.what
-            store.save(shelve.uuid, b"")
+            store.save_snapshot(shelve.uuid, b"")
             assert site.auditor.kinds() == []
         finally:
             site.auditor.places.images = None
@@ -97,7 +97,7 @@ class TestShelved:
         site.tasked(uuid, Task(number=shelve.number, kind=TaskKind.SNAPSHOT, power=Power.HELD))
         site.finish()
         before = site.server(uuid)
-        site.conductor.ledger.write(shelving.offload, [shelve.uuid], site.cloud.api.now())
+        site.conductor.ledger.write(shelving.offload_servers, [shelve.uuid], site.cloud.api.current_time())
         site.end(uuid)
         site.api(sa.delete(table).where(table.c.uuid == shelve.uuid))
         site.api(sa.delete(instance_mappings).where(instance_mappings.c.server_uuid == uuid))
@@ -113,7 +113,7 @@ class TestShelved:
         """From its tombstone in the cell and from its snapshot. It can be unshelved."""
         uuid, snapshot = shelved_after_the_backup(site)
         store = site.auditor.places.images = FolderStore(tmp_path / "images")
-        store.save(snapshot, b"")
+        store.save_snapshot(snapshot, b"")
         try:
             assert (SHELVED_SINCE, uuid) in site.auditor.kinds()
             left = site.auditor.repair()
@@ -122,7 +122,7 @@ class TestShelved:
             site.auditor.places.images = None
         assert (site.server(uuid).state, site.server(uuid).host, site.server(uuid).deleted) == ("shelved", None, False)
         unshelve = site.building(uuid, OperationKind.UNSHELVE)
-        spec = site.cloud.api.read(mappings.specs, [site.body(unshelve).batch_id])[site.body(unshelve).batch_id]
+        spec = site.cloud.api.read(mappings.specs_by_batch, [site.body(unshelve).batch_id])[site.body(unshelve).batch_id]
         assert spec.move is not None
         assert (spec.move.image_id, spec.move.image_hash) == (snapshot, CONTENT.hash_value)
         site.give_up(unshelve)
@@ -133,7 +133,7 @@ class TestShelved:
         uuid, snapshot = shelved_after_the_backup(site)
         site.conductor.ledger.write(forget, uuid)
         store = site.auditor.places.images = FolderStore(tmp_path / "images")
-        store.save(snapshot, b"")
+        store.save_snapshot(snapshot, b"")
         try:
             assert (SHELVED_SINCE, uuid) in site.auditor.kinds()
             left = site.auditor.repair()
@@ -168,7 +168,7 @@ class TestShelved:
         shown = {"body_uuid": None, "deleted": False, "state": "active", "hidden": False, "deleted_at": None, "seen": 0}
         site.api(mapping(uuid).values(shown | {"host": before.host}))
         store = site.auditor.places.images = FolderStore(tmp_path / "images")
-        store.save(shelve, b"")
+        store.save_snapshot(shelve, b"")
         try:
             assert (SHELVED_SINCE, moved_to) in site.auditor.kinds()
             site.auditor.repair()
@@ -178,7 +178,7 @@ class TestShelved:
             site.auditor.places.images = None
         assert (site.server(uuid).state, site.server(uuid).deleted) == ("shelved", False)
         assert moves_of(site, uuid) == (shelve, CONTENT.hash_value)
-        _, records = site.cloud.api.read(audit_servers.records, [uuid, moved_to])
+        _, records = site.cloud.api.read(audit_servers.read_records, [uuid, moved_to])
         assert {uuid: record.deleted for uuid, record in records.items()} == {uuid: True, moved_to: True}
         site.cloud.delete(uuid)
 
@@ -191,7 +191,7 @@ class TestShelved:
         shown = {"body_uuid": None, "deleted": False, "state": "active", "hidden": False, "deleted_at": None, "seen": 0}
         site.api(mapping(uuid).values(shown))
         store = site.auditor.places.images = FolderStore(tmp_path / "images")
-        store.save("another", b"")
+        store.save_snapshot("another", b"")
         try:
             assert (servers.CELL_ONLY, uuid) in site.auditor.kinds()
             assert not {uuid, moved_to} & {key for _, key in site.auditor.repair()}
@@ -201,7 +201,7 @@ class TestShelved:
     def test_a_shelved_server_without_snapshot_was_deleted(self, site: Moved, tmp_path: Path) -> None:
         uuid, _ = shelved_after_the_backup(site)
         store = site.auditor.places.images = FolderStore(tmp_path / "images")
-        store.save("another", b"")
+        store.save_snapshot("another", b"")
         try:
             assert (servers.CELL_ONLY, uuid) in site.auditor.kinds()
             assert uuid not in {key for _, key in site.auditor.repair()}
@@ -233,7 +233,7 @@ def shelved(site: Moved, uuid: str) -> str:
     task = Task(number=shelve.number, kind=TaskKind.SNAPSHOT, power=Power.HELD, args=TaskArgs(image_id=shelve.uuid))
     site.tasked(body, task, CONTENT)
     site.finish()
-    site.conductor.ledger.write(shelving.offload, [shelve.uuid], site.cloud.api.now())
+    site.conductor.ledger.write(shelving.offload_servers, [shelve.uuid], site.cloud.api.current_time())
     site.end(body)
     return shelve.uuid
 
@@ -241,7 +241,7 @@ def shelved(site: Moved, uuid: str) -> str:
 def moves_of(site: Moved, uuid: str) -> tuple[str, str]:
     """The snapshot that a shelved server is built from again, and the hash of its content."""
     batch = site.server(uuid).batch_id
-    move = site.cloud.api.read(mappings.specs, [batch])[batch].move
+    move = site.cloud.api.read(mappings.specs_by_batch, [batch])[batch].move
     assert move is not None
     return move.image_id or "", move.image_hash
 
@@ -311,7 +311,7 @@ class TestBodies:
         site.api(mapping(twin).values(hidden=True))
         assert sorted(site.auditor.kinds()) == sorted([(operations.HIDDEN, twin), (quota.MISCHARGED, "p")])
         assert site.auditor.repair() == []
-        assert [body.hidden for body in site.cloud.api.read(api_operations.bodies, [twin]).values()] == [False]
+        assert [body.hidden for body in site.cloud.api.read(api_operations.bodies_by_uuid, [twin]).values()] == [False]
 
     def test_a_pointer_to_a_body_that_is_gone_is_told(self, site: Moved) -> None:
         [uuid] = site.active()
@@ -333,13 +333,13 @@ class TestOperations:
         assert site.auditor.kinds() == [(operations.TWINLESS, uuid)]
         assert site.auditor.repair() == []
         assert site.state(operation)[0] is OperationState.UNDOING
-        site.cloud.api.write(steps.given_up, [operation.uuid], site.cloud.api.now())
+        site.cloud.api.write(steps.given_up, [operation.uuid], site.cloud.api.current_time())
         assert (site.server(uuid).state, site.state(operation)[1]) == ("active", Outcome.GIVEN_UP)
 
     def test_one_past_its_deadline_is_told_but_not_where_it_waits_for_its_user(self, site: Moved) -> None:
         [uuid] = site.active()
         operation = site.placing(uuid)
-        site.api(sa.update(table).where(table.c.uuid == operation.uuid).values(deadline=site.cloud.api.now() - 60.0))
+        site.api(sa.update(table).where(table.c.uuid == operation.uuid).values(deadline=site.cloud.api.current_time() - 60.0))
         assert Auditor(site.conductor, overdue=3600.0).kinds() == []
         assert (operations.LATE, uuid) in Auditor(site.conductor, overdue=30.0).kinds()
         site.api(sa.update(table).where(table.c.uuid == operation.uuid).values(state=OperationState.VERIFY))
@@ -361,7 +361,7 @@ class TestRestored:
     def settle(self, site: Moved) -> None:
         for _ in range(3):  # mappings, then claims and quota, then what is spare by now
             site.auditor.repair()
-            site.conductor.deleter.sweep()
+            site.conductor.deleter.sweep_deletes()
             site.keep()
 
     def test_a_server_is_the_latest_body_that_may_run(self, site: Moved) -> None:
@@ -397,7 +397,7 @@ class TestRestored:
         assert (rows.UNMAPPED, twin) in site.auditor.kinds()
         self.settle(site)
         assert site.state(operation)[0] is OperationState.BUILDING
-        site.conductor.ledger.write(steps.switch, [operation.uuid], site.cloud.api.now())
+        site.conductor.ledger.write(steps.switch_servers, [operation.uuid], site.cloud.api.current_time())
         assert (site.server(uuid).body_uuid, site.state(operation)[1]) == (twin, Outcome.DONE)
         site.end(uuid)
 
@@ -415,7 +415,7 @@ class TestRows:
         assert site.auditor.repair() == []
         found = site.cloud.row(uuid)
         assert (found.power, found.task_number, found.task_state) == (Power.OFF, number, TaskState.ORDERED)
-        assert len(site.cloud.databases["cell1"].read(tasks.orders, [uuid])) == 1, "its host is told"
+        assert len(site.cloud.databases["cell1"].read(tasks.orders_of, [uuid])) == 1, "its host is told"
 
     def test_a_row_that_has_lost_a_detach_is_given_that_again(self, site: Moved) -> None:
         """A power in its place would say that the guest is without the interface, whose address would be free."""
@@ -435,7 +435,7 @@ class TestRows:
         site.cell("cell1", row.values(task_number=0))
         assert (servers.FORGETFUL, uuid) in site.auditor.kinds()
         site.auditor.repair()
-        [due] = site.cloud.databases["cell1"].read(tasks.orders, [uuid])
+        [due] = site.cloud.databases["cell1"].read(tasks.orders_of, [uuid])
         assert due.order is not None
         assert (due.order.number, due.order.kind, due.order.args) == (detach.number, TaskKind.INTERFACES, TaskArgs())
         site.tasked(uuid, done)
@@ -463,11 +463,11 @@ class TestRows:
         [uuid] = site.active()
         operation = site.cloud.operate(uuid, OperationKind.STOP)
         task = Task(number=operation.number, kind=TaskKind.POWER, power=Power.OFF)
-        site.cloud.databases["cell1"].write(tasks.ask, [TaskFor(instance_uuid=uuid, task=task)], 80.0)
+        site.cloud.databases["cell1"].write(tasks.ask_tasks, [TaskFor(instance_uuid=uuid, task=task)], 80.0)
         site.cloud.delete(uuid)
-        site.conductor.deleter.sweep()
+        site.conductor.deleter.sweep_deletes()
         assert site.state(operation)[1] is Outcome.DELETED
         _, sweep = site.cloud.cell_conductor("cell1")
-        sweep.tasks()
-        assert site.cloud.databases["cell1"].read(tasks.of, uuid) is None
+        sweep.resend_tasks()
+        assert site.cloud.databases["cell1"].read(tasks.read_task, uuid) is None
         site.end(uuid)

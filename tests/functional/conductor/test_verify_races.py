@@ -30,7 +30,7 @@ def database(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
 
 def wrong(tx: ApiTransaction) -> list[audit_claims.Sum]:
     ids = list(tx.execute(sa.select(inventories.c.id)).scalars())
-    return [found for found in audit_claims.sums(tx, ids) if found.counted != found.claimed]
+    return [found for found in audit_claims.sum_claims(tx, ids) if found.counted != found.claimed]
 
 
 def test_counting_again_while_others_claim_and_release_loses_nothing(database: Database) -> None:
@@ -43,12 +43,12 @@ def test_counting_again_while_others_claim_and_release_loses_nothing(database: D
         for _ in range(ROUNDS):
             asked = site.leased(fleet.spec(), 4)
             scheduler.select_destinations(fleet.CONTEXT, asked, list(asked.fences))
-            ledger.write(claims.release, list(asked.fences)[:3])
+            ledger.write(claims.release_claims, list(asked.fences)[:3])
 
     def recount() -> int:
         ledger, counted = Ledger(database, "audit"), 0
         while not done.is_set():
-            ledger.write(claim_repair.recount, ids)
+            ledger.write(claim_repair.recount_usage, ids)
             counted += 1
         return counted
 
@@ -73,8 +73,8 @@ def test_what_is_wrong_is_put_right_in_the_middle_of_it(database: Database) -> N
     ids = [row.id for row in database.read(claims.read_all)]
     assert database.write(_spoil) == len(ids)
     with ThreadPoolExecutor(2) as pool:
-        freed = pool.submit(site.ledger.write, claims.release, list(asked.fences)[:2])
-        pool.submit(Ledger(database, "audit").write, claim_repair.recount, ids).result()
+        freed = pool.submit(site.ledger.write, claims.release_claims, list(asked.fences)[:2])
+        pool.submit(Ledger(database, "audit").write, claim_repair.recount_usage, ids).result()
         freed.result()
     assert database.read(wrong) == []
 

@@ -10,7 +10,7 @@ import pytest
 import sqlalchemy as sa
 
 from conductor.audit import batches, queue, rows, servers
-from conductor.roll_back import judge
+from conductor.roll_back import judge_batches
 from db.api.queue import holds
 from db.api.rows.tables import build_requests, instance_mappings
 from db.api.rows.tables import holds as hold_rows
@@ -63,8 +63,8 @@ def test_nothing_is_found_of_servers_that_are_as_they_should_be(site: Ground) ->
     site.buried()
     [deleted] = site.active()
     site.cloud.delete(deleted)
-    site.conductor.deleter.sweep()
-    site.cloud.databases["cell1"].write(instances.transition, [deleted], _gone, 1.0)
+    site.conductor.deleter.sweep_deletes()
+    site.cloud.databases["cell1"].write(instances.transition_rows, [deleted], _gone, 1.0)
     site.keep()
     queued = site.conductor.drive(site.cloud.accept(), upto="staged")
     assert Auditor(site.conductor, overdue=3600.0).kinds() == []
@@ -91,7 +91,7 @@ class TestBatches:
     def test_one_that_has_failed_is_rolled_back_and_what_waits_for_its_host_is_named(self, site: Ground) -> None:
         failed, active, scheduled = site.ordered(3, all_or_nothing=True)
         fail(site.cloud, failed)
-        change(site.cloud, active, lambda r: lifecycle.accept(r, r.host, r.fence, r.attempt, "agent"))
+        change(site.cloud, active, lambda r: lifecycle.accept_order(r, r.host, r.fence, r.attempt, "agent"))
         site.keep()
         [batch] = open_batches(site.cloud)
         assert (batches.UNDECIDED, batch.batch_id) in site.auditor.kinds()
@@ -99,7 +99,7 @@ class TestBatches:
         assert sorted(site.auditor.kinds()) == sorted([(servers.STANDING, active), (batches.HALF, batch.batch_id)])
         assert site.cloud.row(scheduled).state is State.ERROR
         assert site.cloud.row(active).state is State.DELETING
-        change(site.cloud, active, lambda r: lifecycle.gone(r, r.host, r.attempt, 1.0))
+        change(site.cloud, active, lambda r: lifecycle.confirm_gone(r, r.host, r.attempt, 1.0))
         site.keep()
         repaired(site, batches.HALF, batch.batch_id)
 
@@ -107,7 +107,7 @@ class TestBatches:
         failed, other = site.ordered(2, all_or_nothing=True)
         fail(site.cloud, failed)
         site.keep()
-        [batch] = judge(site.cloud.api, open_batches(site.cloud))
+        [batch] = judge_batches(site.cloud.api, open_batches(site.cloud))
         with away(site.conductor.databases["cell1"]):
             assert (batches.HALF, batch.batch_id) not in site.auditor.kinds()
         site.conductor.batches.decide()
@@ -141,14 +141,14 @@ class TestQueue:
     def test_a_held_request_is_left_to_its_hold(self, site: Ground) -> None:
         spec = site.cloud.hold(timeout=-100.0)
         driven = site.conductor.drive(spec, upto="claimed")
-        assert site.cloud.api.write(holds.park, {spec.batch_id: driven.fences}, time.time()) == set(driven.uuids)
+        assert site.cloud.api.write(holds.park_requests, {spec.batch_id: driven.fences}, time.time()) == set(driven.uuids)
         assert site.auditor.kinds() == []
-        assert site.cloud.keeper.ledger.write(holds.release, spec.batch_id, time.time())
+        assert site.cloud.keeper.ledger.write(holds.release_hold, spec.batch_id, time.time())
 
     def test_a_held_request_without_a_hold_is_queued_to_end(self, site: Ground) -> None:
         spec = site.cloud.hold()
         driven = site.conductor.drive(spec, upto="claimed")
-        assert site.cloud.api.write(holds.park, {spec.batch_id: driven.fences}, time.time()) == set(driven.uuids)
+        assert site.cloud.api.write(holds.park_requests, {spec.batch_id: driven.fences}, time.time()) == set(driven.uuids)
         site.api(sa.delete(hold_rows))
         [uuid] = driven.uuids
         assert site.auditor.kinds() == [(queue.STRAY, uuid)]
@@ -233,7 +233,7 @@ class TestElsewhere:
         new = staging.NewInstance(instance=there, name="copy", launch_index=0, created_at=1.0)
         spec = site.cloud.accept()
         site.cloud.delete(site.cloud.uuids(spec)[0])
-        site.cloud.databases["cell2"].write(staging.stage, spec, [new], LONG_AGO)
+        site.cloud.databases["cell2"].write(staging.stage_instances, spec, [new], LONG_AGO)
 
     def test_a_live_row_in_another_cell_is_deleted_there(self, site: Ground) -> None:
         [uuid] = site.active()
@@ -246,7 +246,7 @@ class TestElsewhere:
         self.copy(site, uuid, State.SCHEDULED)
         found = site.auditor.confirmed()
         site.cell("cell2", row(uuid).values(state="building", version=9))
-        site.auditor.audit.repair(found)
+        site.auditor.audit.repair_findings(found)
         assert site.cloud.rows(uuid)["cell2"].state is State.BUILDING
         site.cell("cell2", sa.delete(instance_table).where(instance_table.c.uuid == uuid))
 
@@ -288,7 +288,7 @@ class TestDeletes:
         self.finish(site, uuid)
 
     def finish(self, site: Ground, uuid: str) -> None:
-        site.cloud.databases["cell1"].write(instances.transition, [uuid], _gone, 1.0)
+        site.cloud.databases["cell1"].write(instances.transition_rows, [uuid], _gone, 1.0)
         site.keep()
 
     def test_a_delete_whose_row_is_lost_leaves_a_tombstone(self, site: Ground) -> None:
@@ -303,7 +303,7 @@ class TestDeletes:
     def test_a_delete_that_was_not_confirmed_is(self, site: Ground) -> None:
         [uuid] = site.active()
         site.cloud.delete(uuid)
-        site.conductor.deleter.sweep()
+        site.conductor.deleter.sweep_deletes()
         self.finish(site, uuid)
         site.api(mapping(uuid).values(state="active"))
         repaired(site, servers.CONFIRM, uuid)
@@ -312,7 +312,7 @@ class TestDeletes:
     def test_a_delete_in_cell0_that_was_not_confirmed_is(self, site: Ground) -> None:
         uuid = site.buried()
         site.cloud.delete(uuid)
-        site.conductor.deleter.sweep()
+        site.conductor.deleter.sweep_deletes()
         site.api(mapping(uuid).values(state="error"))
         repaired(site, servers.CONFIRM, uuid)
 
@@ -334,7 +334,7 @@ class TestSummary:
 
     def test_an_error_keeps_its_fault(self, site: Ground) -> None:
         [uuid] = site.ordered()
-        site.cloud.databases["cell1"].write(instances.transition, [uuid], _give_up, 1.0)
+        site.cloud.databases["cell1"].write(instances.transition_rows, [uuid], _give_up, 1.0)
         site.keep()
         fault = next(s.fault for s in site.cloud.evidence().servers if s.uuid == uuid)
         assert fault
@@ -345,7 +345,7 @@ class TestSummary:
     def test_nothing_is_said_while_the_feed_is_behind(self, site: Ground) -> None:
         uuids_ = site.ordered(2)
         site.keep()
-        site.cloud.databases["cell1"].write(instances.transition, uuids_, _active, 1.0)
+        site.cloud.databases["cell1"].write(instances.transition_rows, uuids_, _active, 1.0)
         kinds = {kind for kind, _ in site.auditor.kinds()}
         assert servers.OUTDATED_SUMMARY not in kinds
         site.keep()
@@ -355,21 +355,21 @@ class TestSummary:
         site.api(mapping(uuid).values(state="building", seen=99))
         found = site.auditor.confirmed()
         site.cell("cell1", row(uuid).values(version=50))
-        site.auditor.audit.repair(found)
+        site.auditor.audit.repair_findings(found)
         assert site.cloud.row(uuid).version == 50
         site.auditor.repair()
 
 
 def _gone(r: Instance) -> lifecycle.Outcome:
-    return lifecycle.gone(r, r.host or "", r.attempt, 1.0)
+    return lifecycle.confirm_gone(r, r.host or "", r.attempt, 1.0)
 
 
 def _active(r: Instance) -> lifecycle.Outcome:
-    begun = lifecycle.accept(r, r.host or "", r.fence, r.attempt, "agent")
+    begun = lifecycle.accept_order(r, r.host or "", r.fence, r.attempt, "agent")
     assert isinstance(begun, lifecycle.Change)
-    return lifecycle.active(begun.row, r.host or "", r.fence, r.attempt, "agent", 1.0)
+    return lifecycle.confirm_active(begun.row, r.host or "", r.fence, r.attempt, "agent", 1.0)
 
 
 def _give_up(r: Instance) -> lifecycle.Outcome:
     failure = Failure(kind=FailureClass.REQUEST, error="Aborted", message="no such image", at=1.0)
-    return lifecycle.failed(r, r.host or "", r.fence, r.attempt, "agent", failure)
+    return lifecycle.fail_attempt(r, r.host or "", r.fence, r.attempt, "agent", failure)

@@ -11,7 +11,7 @@ import sqlalchemy as sa
 
 from db.api.queue import leases
 from db.api.queue.accepting import NewBatch
-from db.api.queue.accepting import accept as accept_batches
+from db.api.queue.accepting import accept_batch as accept_batches
 from db.api.rows.tables import addresses as address_table
 from db.api.rows.tables import instance_mappings
 from db.api.servers import addresses, mappings, networks
@@ -55,7 +55,7 @@ def moves(queue: Queue) -> Moves:
 def give(moves: Moves, server: str, network: Network) -> list[str]:
     """As if the server had been accepted with an interface."""
     wanted = addresses.Wanted(servers=(server,), ports=(PortRequest(network=network),))
-    moves.database.write(addresses.claim, [wanted])
+    moves.database.write(addresses.claim_addresses, [wanted])
     return addresses_of(moves.database, [server])
 
 
@@ -75,7 +75,7 @@ def test_each_server_gets_one_address_of_each_pool(queue: Queue) -> None:
     [port] = found[uuids[0]]
     assert port.mac.startswith("fa:16:3e:")
     assert (port.network_id, port.network, port.physical_network, port.mtu) == (network.uuid, network.name, "physnet1", 1450)
-    assert [(each.version, each.prefix, each.gateway, each.dns) for each in port.addresses] == [
+    assert [(each.ip_version, each.prefix, each.gateway, each.dns) for each in port.addresses] == [
         (4, 24, "10.1.0.1", ("9.9.9.9",)),
         (6, 120, "fd00::1", ("9.9.9.9",)),
     ]
@@ -159,7 +159,7 @@ def test_a_batch_costs_few_statements_and_one_without_networks_none_more(queue: 
             spec, news = fleet.spec(), servers(count)
             with StatementCounter() as counter:
                 queue.database.write(accept_batch, spec, news, now=NOW, deadline=FAR, ports=ports)
-            counted[name, count] = counter.totals()[queue.database.name].executions
+            counted[name, count] = counter.totals_by_database()[queue.database.name].executions
     assert counted["none", 50] == counted["none", 500]
     assert counted["some", 500] == counted["some", 50] == counted["none", 50] + 4, "two for each pool"
 
@@ -211,7 +211,7 @@ def test_a_server_that_never_got_a_host_frees_its_address_with_its_delete(queue:
     assert queue.bury(queue.lease(batch_id)) == [server]
     assert used(queue.database) == 1
     queue.delete(server)
-    queue.database.write(mappings.ended, [server], NOW)
+    queue.database.write(mappings.confirm_deletes, [server], NOW)
     assert used(queue.database) == 0
 
 
@@ -269,7 +269,7 @@ def test_of_two_bodies_that_end_at_once_one_transaction_frees(moves: Moves) -> N
                 tx.execute(sa.update(instance_mappings).where(mine).values(state="deleted"))
                 with contextlib.suppress(threading.BrokenBarrierError):  # SQLite has one writer at a time
                     both.wait(0.5)
-                addresses.free(tx, [bodies[number]], NOW)
+                addresses.free_addresses(tx, [bodies[number]], NOW)
 
             moves.database.write(ended)
 
@@ -281,12 +281,12 @@ def test_a_lease_brings_the_interfaces_of_its_servers(moves: Moves) -> None:
     network = make_network(moves.database, SMALL_POOL)
     uuids = accept_on(moves.database, network, 3)
     batch_id = fleet_batch(moves.queue, uuids[0])
-    [batch] = moves.database.write(leases.lease, "one", [batch_id], NOW, LEASE)
+    [batch] = moves.database.write(leases.lease_batches, "one", [batch_id], NOW, LEASE)
     assert {r.instance_uuid: r.ports for r in batch.requests} == ports_of(moves.database, *uuids)
     server = moves.active(properties=ServerProperties(networks=network.uuid))
     give(moves, server, network)
     twin = moves.migrate(server).twin_uuid or ""
-    [moved] = moves.database.write(leases.lease, "one", [moves.body(twin).server.batch_id], NOW, LEASE)
+    [moved] = moves.database.write(leases.lease_batches, "one", [moves.body(twin).server.batch_id], NOW, LEASE)
     assert moved.requests[0].ports == ports_of(moves.database, server)[server]
 
 

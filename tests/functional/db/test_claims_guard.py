@@ -76,10 +76,10 @@ def test_a_request_that_is_not_leased_under_the_fence_gets_nothing_and_leaves_no
     if why == "deleted":
         site.ledger.write(builds.delete, uuids[1], project_id=None, now=time.time())
     elif why == "queued again":
-        site.database.write(leases.renew, {uuids[1]: 1}, 0.0)
-        site.database.write(leases.lease, "another", [leased.batch_id], time.time(), 600.0)
+        site.database.write(leases.renew_leases, {uuids[1]: 1}, 0.0)
+        site.database.write(leases.lease_batches, "another", [leased.batch_id], time.time(), 600.0)
     elif why == "refenced":
-        site.database.write(leases.refence, {uuids[1]: 1})
+        site.database.write(leases.refence_requests, {uuids[1]: 1})
     else:
         uuids[1] = "00000000-0000-0000-0000-000000000000"
         leased = msgspec.structs.replace(leased, fences=leased.fences | {uuids[1]: 1})

@@ -79,16 +79,16 @@ def test_after_a_commit_of_unknown_outcome_the_next_one_comes_from_another_write
 
 def test_a_reader_sees_every_change_once(site: Site) -> None:
     cursor = Cursor(site.database.read(claims.read_all))
-    assert site.database.read(claims.changed_since, *cursor.position()).rows == []
+    assert site.database.read(claims.changed_since, *cursor.recent_position()).rows == []
     [[selection, *_]] = site.boot(site.scheduler())
-    changed = site.database.read(claims.changed_since, *cursor.position()).rows
+    changed = site.database.read(claims.changed_since, *cursor.recent_position()).rows
     assert [row.host for row in changed] == [selection.host]
     assert changed[0].used_vcpus == 1
-    cursor.advance(changed)
-    assert site.database.read(claims.changed_since, *cursor.position()).rows == []
+    cursor.note_rows(changed)
+    assert site.database.read(claims.changed_since, *cursor.recent_position()).rows == []
     uuids = list(site.claimed())
-    site.ledger.write(claims.release, uuids)  # by a writer known before
-    assert [row.used_vcpus for row in site.database.read(claims.changed_since, *cursor.position()).rows] == [0]
+    site.ledger.write(claims.release_claims, uuids)  # by a writer known before
+    assert [row.used_vcpus for row in site.database.read(claims.changed_since, *cursor.recent_position()).rows] == [0]
 
 
 def by_id(page: InventoryColumns) -> dict[int, tuple[object, ...]]:
@@ -102,8 +102,8 @@ def test_page_by_page_it_is_the_same_ledger(site: Site, monkeypatch: pytest.Monk
     second = site.database.read(claims.read_after, max(first.id))
     assert (len(first.id), len(second.id), site.database.read(claims.read_after, max(second.id)).id) == (4, 2, [])
     everything = site.database.read(claims.read_all)
-    assert by_id(first) | by_id(second) == by_id(InventoryColumns.of(everything))
-    assert site.database.read(claims.positions) == dict(sorted((row.writer, row.sequence) for row in everything))
+    assert by_id(first) | by_id(second) == by_id(InventoryColumns.of_rows(everything))
+    assert site.database.read(claims.last_positions) == dict(sorted((row.writer, row.sequence) for row in everything))
 
 
 def test_a_row_that_changes_behind_a_page_comes_with_the_log(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -111,15 +111,15 @@ def test_a_row_that_changes_behind_a_page_comes_with_the_log(site: Site, monkeyp
     monkeypatch.setattr(inventories, "READ_PAGE_SIZE", 4)
     writer = claims.Ledger(site.database, "writer")
     cursor = Cursor()
-    positions = site.database.read(claims.positions)
+    positions = site.database.read(claims.last_positions)
     first = site.database.read(claims.read_after, 0)
     nodes = {row.id: fleet.node(row.host, vcpus=3) for row in site.database.read(claims.read_all)}
     writer.write(claims.set_inventory, [nodes[min(first.id)]], CELLS[0])
     writer.write(claims.set_inventory, [nodes[max(nodes)]], CELLS[0])
     site.database.read(claims.read_after, max(first.id))
     for each, sequence in sorted(positions.items()):
-        cursor.note(each, sequence)
-    assert min(first.id) in {row.id for row in site.database.read(claims.changed_since, *cursor.position()).rows}
+        cursor.note_writer(each, sequence)
+    assert min(first.id) in {row.id for row in site.database.read(claims.changed_since, *cursor.recent_position()).rows}
 
 
 def test_a_reader_knows_the_newest_writer_though_others_have_written_since(site: Site) -> None:
@@ -133,9 +133,9 @@ def test_a_reader_follows_writers_it_has_never_heard_of(site: Site) -> None:
     for n in range(3):
         another = claims.Ledger(site.database, f"new {n}")
         another.write(claims.set_inventory, [fleet.node(f"new{n}")], CELLS[0])
-        rows = site.database.read(claims.changed_since, *cursor.position()).rows
+        rows = site.database.read(claims.changed_since, *cursor.recent_position()).rows
         assert [row.host for row in rows] == [f"new{n}"]
-        cursor.advance(rows)
+        cursor.note_rows(rows)
 
 
 def test_readers_keep_up_with_writers_that_never_pause(site: Site) -> None:
@@ -150,8 +150,8 @@ def test_readers_keep_up_with_writers_that_never_pause(site: Site) -> None:
             last = stop.is_set()
             for row in rows:
                 copy[row.id] = max(row.generation, copy.get(row.id, -1))
-            rows = site.database.read(claims.changed_since, *cursor.position()).rows
-            cursor.advance(rows)
+            rows = site.database.read(claims.changed_since, *cursor.recent_position()).rows
+            cursor.note_rows(rows)
             if last and not rows:
                 return
 
@@ -160,7 +160,7 @@ def test_readers_keep_up_with_writers_that_never_pause(site: Site) -> None:
         for _ in range(10):
             leased = site.leased(fleet.spec())
             scheduler.select_destinations(CONTEXT, leased, list(leased.fences))
-            ledger.write(claims.release, list(leased.fences))
+            ledger.write(claims.release_claims, list(leased.fences))
 
     readers = [threading.Thread(target=follow, args=(copy,)) for copy in copies]
     writing = [threading.Thread(target=write) for _ in range(4)]

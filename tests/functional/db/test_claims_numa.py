@@ -112,9 +112,9 @@ def test_batches_beside_releases_never_take_more_than_a_node_has(database: Datab
             leased = site.leased(fleet.spec(size), count)
             with contextlib.suppress(errors.NoValidHost):
                 choose(scheduler, leased)
-            for each in site.database.read(audit_claims.sums, [row.id for row in site.inventories().values()]):
+            for each in site.database.read(audit_claims.sum_claims, [row.id for row in site.inventories().values()]):
                 assert each.counted == each.claimed
-            ledger.write(claims.release, list(leased.fences))
+            ledger.write(claims.release_claims, list(leased.fences))
 
     kinds = ((flavor(3), 2), (flavor(8, 2), 1), (flavor(2), 3), (flavor(6), 1))
     threads = [threading.Thread(target=boot_and_end, args=(schedulers[n % 2], *kind)) for n, kind in enumerate(kinds)]
@@ -144,7 +144,7 @@ def test_a_retry_on_an_alternate_takes_the_nodes_that_were_chosen_there(database
     [server] = site.claimed()
 
     def move(name: str) -> None:
-        site.ledger.write(claims.move, [claims.ClaimMove(instance_uuid=server, host=name, node=name)])
+        site.ledger.write(claims.move_claims, [claims.ClaimMove(instance_uuid=server, host=name, node=name)])
 
     for _ in range(2):
         move("h2")
@@ -153,7 +153,7 @@ def test_a_retry_on_an_alternate_takes_the_nodes_that_were_chosen_there(database
         assert (vcpus(site, "h0"), vcpus(site, "h2")) == ([0, 6], [0, 0])
     move("x")  # nobody chose nodes there: it counts on none
     assert amounts(site)["x"] == Counter()
-    site.ledger.write(claims.release, [server])
+    site.ledger.write(claims.release_claims, [server])
     assert all(not claimed for claimed in amounts(site).values())
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from db.sql.sync import sync
+from db.sql.sync import sync_schema
 from objects import stored
 from tests.support import claimer, fleet
 from tests.support.databases import SERVERS, synced, url_on
@@ -23,7 +23,7 @@ HOSTS = 20
 def url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
     assert request.param in SERVERS
     with url_on(request.param, tmp_path) as made:
-        sync(made, "api")
+        sync_schema(made, "api")
         yield made
 
 
@@ -39,7 +39,7 @@ def test_120_requests_of_two_processes_get_exactly_the_100_places_there_are(url:
         assert process.stdin is not None
         process.stdin.write("go\n")
         process.stdin.flush()
-    answers = [answer for process in processes for answer in stored.load(process.communicate(timeout=120)[0], list[str])]
+    answers = [answer for process in processes for answer in stored.load_text(process.communicate(timeout=120)[0], list[str])]
     placed = Counter(answer for answer in answers if answer in site.homes)
     assert set(placed.values()) == {5}
     assert len(placed) == HOSTS
@@ -47,4 +47,4 @@ def test_120_requests_of_two_processes_get_exactly_the_100_places_there_are(url:
     assert len(answers) == 120
     assert all("CoreFilter" in answer for answer in answers if answer not in site.homes)
     assert site.overfull() == []
-    site.database.dispose()
+    site.database.dispose_connections()

@@ -184,7 +184,7 @@ def test_claims_and_releases_together_leave_no_room_lost_and_none_invented(make_
                 scheduler.select_destinations(CONTEXT, leased, list(leased.fences))
             except errors.NoValidHost as full:
                 errors_seen.append(full)
-            ledger.write(claims.release, list(leased.fences))
+            ledger.write(claims.release_claims, list(leased.fences))
 
     threads = [threading.Thread(target=boot_and_end, args=(15,)) for _ in range(6)]
     for thread in threads:

@@ -42,9 +42,9 @@ def claim(site: Site, count: int = 1, **asked: Any) -> list[str]:
 
 def test_room_comes_back_once(site: Site) -> None:
     uuids = claim(site, 5)
-    assert site.ledger.write(claims.release, uuids[:3]) == 3
-    assert site.ledger.write(claims.release, uuids) == 2
-    assert site.ledger.write(claims.release, [*uuids, "unknown"]) == 0
+    assert site.ledger.write(claims.release_claims, uuids[:3]) == 3
+    assert site.ledger.write(claims.release_claims, uuids) == 2
+    assert site.ledger.write(claims.release_claims, [*uuids, "unknown"]) == 0
     assert site.claimed() == {}
     assert site.overfull() == []
     assert all(row.used_memory_mb == row.instances == 0 for row in site.inventories().values())
@@ -52,15 +52,15 @@ def test_room_comes_back_once(site: Site) -> None:
 
 def test_releasing_nothing_is_nothing(site: Site) -> None:
     before = site.inventories()
-    assert site.ledger.write(claims.release, []) == 0
-    assert site.ledger.write(claims.release, ["unknown"]) == 0
+    assert site.ledger.write(claims.release_claims, []) == 0
+    assert site.ledger.write(claims.release_claims, ["unknown"]) == 0
     assert site.inventories() == before
 
 
 def test_a_released_instance_leaves_its_group_and_what_was_held_for_it(site: Site) -> None:
     [uuid] = claim(site, group=fleet.group(GroupPolicy.ANTI_AFFINITY))
     assert [slot.held for slot in site.slots()] == [False, True, True]
-    site.ledger.write(claims.release, [uuid])
+    site.ledger.write(claims.release_claims, [uuid])
     assert site.slots() == []
 
 
@@ -76,7 +76,7 @@ def test_a_move_takes_the_claim_along(site: Site) -> None:
     [uuid] = claim(site)
     old = site.claimed()[uuid]
     new = next(host for host in site.inventories() if host != old)
-    site.ledger.write(claims.move, [claims.ClaimMove(instance_uuid=uuid, host=new, node=new)])
+    site.ledger.write(claims.move_claims, [claims.ClaimMove(instance_uuid=uuid, host=new, node=new)])
     assert site.claimed() == {uuid: new}
     assert site.overfull() == []
     assert (site.inventories()[old].used_vcpus, site.inventories()[new].used_vcpus) == (0, 2)
@@ -89,9 +89,9 @@ def test_moving_twice_or_without_a_claim_changes_nothing(site: Site) -> None:
         claims.ClaimMove(instance_uuid=uuid, host=new, node=new),
         claims.ClaimMove(instance_uuid="unknown", host=new, node=new),
     ]
-    site.ledger.write(claims.move, moves)
+    site.ledger.write(claims.move_claims, moves)
     before = site.inventories()
-    site.ledger.write(claims.move, moves)
+    site.ledger.write(claims.move_claims, moves)
     assert site.inventories() == before
 
 
@@ -99,19 +99,19 @@ def test_a_move_is_recorded_though_the_host_be_full_and_nothing_else_is_claimed_
     target = "h0"
     uuids = [claim(site, force_hosts=(f"h{n}",))[0] for n in range(1, 6)]
     many = claim(site, 8, force_hosts=(target,))  # 16 of 16 vCPUs
-    site.ledger.write(claims.move, [claims.ClaimMove(instance_uuid=uuid, host=target, node=target) for uuid in uuids])
+    site.ledger.write(claims.move_claims, [claims.ClaimMove(instance_uuid=uuid, host=target, node=target) for uuid in uuids])
     assert site.overfull() == [target]
     assert site.inventories()[target].used_vcpus == 26
     answer = site.boot(site.scheduler(), fleet.spec(fleet.flavor(1, 1, 1), ignore_hosts=()), 10)
     assert target not in {selections[0].host for selections in answer}
-    site.ledger.write(claims.release, [*uuids, *many])
+    site.ledger.write(claims.release_claims, [*uuids, *many])
     assert site.inventories()[target].used_vcpus == 0
 
 
 def test_a_move_to_a_host_without_inventory_is_recorded(site: Site) -> None:
     [uuid] = claim(site)
     cell = site.inventories()[site.claimed()[uuid]].cell_uuid
-    site.ledger.write(claims.move, [claims.ClaimMove(instance_uuid=uuid, host="newcomer", node="n1")])
+    site.ledger.write(claims.move_claims, [claims.ClaimMove(instance_uuid=uuid, host="newcomer", node="n1")])
     row = site.inventories()["newcomer"]
     assert (row.node, row.cell_uuid, row.used_vcpus, row.cap_vcpus, row.instances) == ("n1", cell, 2, 0.0, 1)
     site.ledger.write(claims.set_inventory, [fleet.node("newcomer", node="n1")], cell)
@@ -123,9 +123,9 @@ def test_a_move_to_a_host_without_inventory_is_recorded(site: Site) -> None:
 def test_a_moved_member_is_where_it_is_in_its_group_too(site: Site) -> None:
     [uuid] = claim(site, group=fleet.group(GroupPolicy.ANTI_AFFINITY))
     held = [slot.host for slot in site.slots() if slot.held]
-    site.ledger.write(claims.move, [claims.ClaimMove(instance_uuid=uuid, host=held[0], node=held[0])])
+    site.ledger.write(claims.move_claims, [claims.ClaimMove(instance_uuid=uuid, host=held[0], node=held[0])])
     assert [(slot.host, slot.held) for slot in site.slots()] == [(held[0], False), (held[1], True)]
-    site.ledger.write(claims.move, [claims.ClaimMove(instance_uuid=uuid, host="h9", node="h9")])
+    site.ledger.write(claims.move_claims, [claims.ClaimMove(instance_uuid=uuid, host="h9", node="h9")])
     assert [(slot.host, slot.held) for slot in site.slots()] == [("h9", False), (held[1], True)]
 
 
@@ -135,7 +135,7 @@ def test_a_moved_member_stays_in_its_fault_domain(site: Site) -> None:
     [[selection]] = site.boot(site.scheduler(aggregates=racks), asked)
     [uuid] = site.claimed()
     assert [(slot.host, slot.fault_domain) for slot in site.slots()] == [(selection.host, "east")]
-    site.ledger.write(claims.move, [claims.ClaimMove(instance_uuid=uuid, host="h9", node="h9")])
+    site.ledger.write(claims.move_claims, [claims.ClaimMove(instance_uuid=uuid, host="h9", node="h9")])
     assert [(slot.host, slot.fault_domain) for slot in site.slots()] == [("h9", "east")]
 
 
@@ -184,8 +184,8 @@ class TestOrphans:
         self.decide(site, ended, cell_uuid=CELLS[0], state="deleted", deleted=True)
         self.decide(site, deleted, deleted=True)
         site.database.write(_drop_mapping, unmapped)
-        assert set(site.database.read(claims.orphans)) == {cell0, failed, ended, deleted, unmapped}
-        assert site.ledger.write(claims.release, site.database.read(claims.orphans)) == 5
+        assert set(site.database.read(claims.list_orphans)) == {cell0, failed, ended, deleted, unmapped}
+        assert site.ledger.write(claims.release_claims, site.database.read(claims.list_orphans)) == 5
         assert site.claimed().keys() == {queued, live}
 
     def test_a_delete_before_hand_over_frees_the_claim_by_itself(self, site: Site) -> None:
@@ -208,10 +208,10 @@ def test_claims_on_an_inventory_that_is_gone_are_released_and_moved_with_the_oth
     lost, sound, moving = claim(site), claim(site), claim(site)
     new = next(host for host in site.inventories() if host not in site.claimed().values())
     site.database.write(_lose_inventory, lost + moving)
-    site.ledger.write(claims.move, [claims.ClaimMove(instance_uuid=uuid, host=new, node=new) for uuid in moving])
+    site.ledger.write(claims.move_claims, [claims.ClaimMove(instance_uuid=uuid, host=new, node=new) for uuid in moving])
     assert site.claimed()[moving[0]] == new
     assert site.inventories()[new].used_vcpus == 2
-    assert site.ledger.write(claims.release, lost + sound) == 2
+    assert site.ledger.write(claims.release_claims, lost + sound) == 2
     assert set(site.claimed()) == set(moving)
 
 
@@ -226,7 +226,7 @@ def test_a_move_is_recorded_though_its_host_is_deleted_while_it_is_looked_up(sit
     [uuid] = claim(site)
     [home] = site.claimed().values()
     target = next(host for host in site.inventories() if host != home)
-    site.database.write(host_mappings.add, [HostMapping(host=target, cell_uuid=CELLS[0])], 0.0)
+    site.database.write(host_mappings.add_mappings, [HostMapping(host=target, cell_uuid=CELLS[0])], 0.0)
     deleted: list[str] = []
 
     def overtake(tx: object, cursor: object, statement: str, *rest: object) -> None:
@@ -238,7 +238,7 @@ def test_a_move_is_recorded_though_its_host_is_deleted_while_it_is_looked_up(sit
 
     sa.event.listen(sa.Engine, "before_cursor_execute", overtake)
     try:
-        site.ledger.write(claims.move, [claims.ClaimMove(instance_uuid=uuid, host=target, node=target)])
+        site.ledger.write(claims.move_claims, [claims.ClaimMove(instance_uuid=uuid, host=target, node=target)])
     finally:
         sa.event.remove(sa.Engine, "before_cursor_execute", overtake)
     assert deleted == [target]

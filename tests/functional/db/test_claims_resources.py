@@ -100,8 +100,8 @@ def test_batches_beside_releases_never_take_more_than_there_is(database: Databas
             leased = site.leased(asking(amount), count)
             with contextlib.suppress(errors.NoValidHost):
                 scheduler.select_destinations(CONTEXT, leased, list(leased.fences))
-            seen.extend((each.counted, each.claimed, room[each.id]) for each in site.database.read(audit_claims.sums, room))
-            ledger.write(claims.release, list(leased.fences))
+            seen.extend((each.counted, each.claimed, room[each.id]) for each in site.database.read(audit_claims.sum_claims, room))
+            ledger.write(claims.release_claims, list(leased.fences))
 
     sizes = ((1, 3), (2, 2), (3, 1), (1, 5))
     threads = [threading.Thread(target=boot_and_end, args=(schedulers[n % 2], *size)) for n, size in enumerate(sizes)]
@@ -135,11 +135,11 @@ def test_what_is_claimed_comes_back_and_goes_along(database: Database) -> None:
         scheduler.select_destinations(CONTEXT, each, list(each.fences))
     assert sums(site) == {"h0": 3}
     [moved] = first.fences
-    site.ledger.write(claims.move, [claims.ClaimMove(instance_uuid=moved, host="h1", node="h1")])
+    site.ledger.write(claims.move_claims, [claims.ClaimMove(instance_uuid=moved, host="h1", node="h1")])
     assert sums(site) == {"h0": 2, "h1": 1}
-    site.ledger.write(claims.move, [claims.ClaimMove(instance_uuid=moved, host="newcomer", node="n")])
+    site.ledger.write(claims.move_claims, [claims.ClaimMove(instance_uuid=moved, host="newcomer", node="n")])
     assert sums(site) == {"h0": 2, "newcomer": 1}, "recorded, though that host has none as far as we know"
-    site.ledger.write(claims.release, [moved, *second.fences])
+    site.ledger.write(claims.release_claims, [moved, *second.fences])
     assert sums(site) == {}
 
 
@@ -148,7 +148,7 @@ def test_a_move_onto_a_full_host_is_recorded_and_nothing_else_is_claimed_there(d
     answers = [site.boot(site.scheduler(), asking(2, force_hosts=(host,))) for host in ("h0", "h1")]
     [mine] = [uuid for uuid, host in site.claimed().items() if host == "h1"]
     assert len(answers) == 2
-    site.ledger.write(claims.move, [claims.ClaimMove(instance_uuid=mine, host="h0", node="h0")])
+    site.ledger.write(claims.move_claims, [claims.ClaimMove(instance_uuid=mine, host="h0", node="h0")])
     assert sums(site) == {"h0": 4}
     assert [each.host for each in site.boot(site.scheduler(), asking(1))[0]] == ["h1"]
 
@@ -173,7 +173,7 @@ def test_many_hosts_are_written_in_few_statements(database: Database, asked: Req
     leased, scheduler = site.leased(asked, 24), site.scheduler()
     with StatementCounter() as counter:
         scheduler.select_destinations(CONTEXT, leased, list(leased.fences))
-    counted = counter.statements().items()
+    counted = counter.count_by_statement().items()
     assert sum(count.executions for (_, text), count in counted if text.startswith("UPDATE") and "inventories" in text) == updates
     assert sums(site) == ({f"h{n}": 2 for n in range(24)} if updates == 2 else {})
 
@@ -234,24 +234,24 @@ class TestRepair:
         site.boot(site.scheduler(), fleet.spec(force_hosts=("h0",)), 3)
         keys = {row.host: row.id for row in site.inventories().values()}
         before = site.inventories()
-        read = site.database.read(audit_claims.sums, keys.values())
+        read = site.database.read(audit_claims.sum_claims, keys.values())
         assert [each.claimed for each in read] == [each.counted for each in read]
         assert {each.host: each.claimed.resources for each in read} == {"h0": ((GPU, 3),), "h1": ()}
         assert next(each.claimed for each in read if each.host == "h0").instances == 5
         wrong = sa.update(inventories).values(used_resources='{"CUSTOM_GPU":9}')
         site.database.write(lambda tx: tx.execute(wrong))
-        assert site.ledger.write(claim_repair.recount, list(keys.values())) == 2
+        assert site.ledger.write(claim_repair.recount_usage, list(keys.values())) == 2
         assert sums(site) == {"h0": 3}
         assert {h: (row.used_vcpus, row.instances) for h, row in site.inventories().items()} == {
             h: (row.used_vcpus, row.instances) for h, row in before.items()
         }
-        assert site.ledger.write(claim_repair.recount, list(keys.values())) == 0
+        assert site.ledger.write(claim_repair.recount_usage, list(keys.values())) == 0
 
 
 def test_changes_add_up_and_cancel_out() -> None:
     one = UsageChange(1, 2, 3, 1, (("CUSTOM_A", 1), ("CUSTOM_B", 2)))
-    assert one.plus(UsageChange(1, 1, 1, 1, (("CUSTOM_B", -2), ("CUSTOM_C", 5)))) == UsageChange(
+    assert one.add_change(UsageChange(1, 1, 1, 1, (("CUSTOM_B", -2), ("CUSTOM_C", 5)))) == UsageChange(
         2, 3, 4, 2, (("CUSTOM_A", 1), ("CUSTOM_C", 5))
     )
-    assert one.plus(one.negated()) == UsageChange(0, 0, 0, 0)
-    assert one.plus(UsageChange(0, 0, 0, 0)) == one
+    assert one.add_change(one.negate_change()) == UsageChange(0, 0, 0, 0)
+    assert one.add_change(UsageChange(0, 0, 0, 0)) == one

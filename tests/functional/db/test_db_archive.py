@@ -68,7 +68,7 @@ def uuids_in(records: list[dict[str, Any]], table: str) -> Counter[str]:
 def _lead_nowhere(tx: ApiTransaction, uuid: str) -> None:
     mapping = cell_mappings.get(tx, uuid)
     url = f"mysql+pymysql://sc:secret@127.0.0.1:{closed_port()}/cell"
-    cell_mappings.update(tx, msgspec.structs.replace(mapping, database_url=url))
+    cell_mappings.update_mapping(tx, msgspec.structs.replace(mapping, database_url=url))
 
 
 @pytest.fixture
@@ -85,12 +85,12 @@ def test_a_page_is_copied_and_forgotten_on_every_server(server: str, tmp_path: P
         assert len(found) == 2
         assert set(found) < set(old)
 
-        lines = [json.loads(line) for line in cell.read(cell_purge.copies, old)]
+        lines = [json.loads(line) for line in cell.read(cell_purge.lines_of_rows, old)]
         for table in ("instances", "builds", "instance_actions"):
             assert uuids_in(lines, table) == Counter(old)
         assert cell.write(cell_purge.forget_rows, old) == 3
         assert cell.write(cell_purge.forget_rows, old) == 0, "harmless to repeat"
-        lines = [json.loads(line) for line in above.read(api_purge.copies, old)]
+        lines = [json.loads(line) for line in above.read(api_purge.lines_of_servers, old)]
         assert uuids_in(lines, "instance_mappings") == Counter(old)
         assert [line["row"]["project_id"] for line in lines[:3]] == ["p"] * 3
         assert len([line for line in lines if line["table"] == "request_specs"]) == 1
@@ -151,7 +151,7 @@ def test_a_run_that_died_before_it_deleted_is_taken_up(site: Site) -> None:
     uuids = site.leave("east", 2)
     file = site.shell.state / "archive" / "cells" / "east.jsonl"
     with ArchiveFile(file) as archived:
-        archived.append(site.cells["east"].read(cell_purge.copies, uuids))
+        archived.append_lines(site.cells["east"].read(cell_purge.lines_of_rows, uuids))
         with pytest.raises(errors.Conflict, match="is being written by another process"):
             ArchiveFile(file)
     with file.open("a") as torn:
@@ -194,7 +194,7 @@ def test_the_sweep_forgets_as_the_command_does(site: Site, tmp_path: Path) -> No
     cells = Cells(tmp_path, Ground("lite", tmp_path))
     with cells.registry() as registry:
         site.api.write(_lead_nowhere, administration.find_cell(site.api, "west").uuid)
-        registry.refresh()
+        registry.refresh_cells()
         forget_deleted(registry, site.api, 30 * DAY)
     assert tombstones.left(site.cells["east"])["instances"] == len(kept)
     assert tombstones.left(site.api)["instance_mappings"] == len(kept) + 1, "that of the cell that is away waits"

@@ -59,7 +59,7 @@ def test_value_is_loaded_once_and_again_when_its_epoch_rose(tmp_path: Path) -> N
 
     database.write(flavors.create, flavor("m1"))
     assert cache.get() == ["m1"]
-    database.write(epochs.bump, Epoch.HOSTS)
+    database.write(epochs.bump_epoch, Epoch.HOSTS)
     assert cache.get() == ["m1"]
     assert loader.loads == 2, "the epoch of another kind is not ours"
 
@@ -71,12 +71,12 @@ def test_epochs_that_another_statement_has_read_are_read_once(tmp_path: Path) ->
     cache.get()
     database.write(flavors.create, flavor("m1"))
     began = time.monotonic()
-    reader.note(database.read(epochs.read), began)
+    reader.note_epochs(database.read(epochs.read), began)
     with StatementCounter() as counter:
-        assert cache.refresh(began) == ["m1"]
-        assert not [text for _, text in counter.statements() if "epochs" in text]
-        reader.note({}, began - 1.0)  # older ones change nothing
-        assert cache.refresh(began) == ["m1"]
+        assert cache.refresh_value(began) == ["m1"]
+        assert not [text for _, text in counter.count_by_statement() if "epochs" in text]
+        reader.note_epochs({}, began - 1.0)  # older ones change nothing
+        assert cache.refresh_value(began) == ["m1"]
     assert loader.loads == 2
 
 
@@ -85,7 +85,7 @@ def test_any_of_several_epochs_reloads(tmp_path: Path) -> None:
     cache = EpochCache(EpochReader(database), (Epoch.FLAVORS, Epoch.AGGREGATES), loader, interval=0.0)
     cache.get()
     for name in (Epoch.FLAVORS, Epoch.AGGREGATES):
-        database.write(epochs.bump, name)
+        database.write(epochs.bump_epoch, name)
         cache.get()
 
     assert loader.loads == 3
@@ -98,12 +98,12 @@ def test_between_two_looks_the_database_is_left_alone(tmp_path: Path) -> None:
     database.write(flavors.create, flavor("m1"))
     with StatementCounter(database) as counter:
         assert [cache.get() for _ in range(100)] == [[]] * 100
-    assert counter.totals() == {}
+    assert counter.totals_by_database() == {}
 
     with StatementCounter(database) as counter:
-        assert cache.refresh() == ["m1"]
-        cache.refresh()
-    assert counter.totals()["api.db"].executions == 3, "one look with a load, one look without"
+        assert cache.refresh_value() == ["m1"]
+        cache.refresh_value()
+    assert counter.totals_by_database()["api.db"].executions == 3, "one look with a load, one look without"
 
 
 def test_caches_of_one_reader_share_their_looks(tmp_path: Path) -> None:
@@ -116,13 +116,13 @@ def test_caches_of_one_reader_share_their_looks(tmp_path: Path) -> None:
     time.sleep(0.3)
     with StatementCounter(database) as counter:
         assert (flavor_names.get(), hosts.get()) == ([], "hosts")
-    assert counter.totals()["api.db"].executions == 1
+    assert counter.totals_by_database()["api.db"].executions == 1
 
     database.write(flavors.create, flavor("m1"))
-    hosts.refresh()
+    hosts.refresh_value()
     with StatementCounter(database) as counter:
-        assert flavor_names.refresh() == ["m1"], "a refresh is content only with what was read after it was asked for"
-    assert counter.totals()["api.db"].executions == 2
+        assert flavor_names.refresh_value() == ["m1"], "a refresh is content only with what was read after it was asked for"
+    assert counter.totals_by_database()["api.db"].executions == 2
 
 
 def test_while_one_looks_the_others_go_on_with_the_value_they_have(tmp_path: Path) -> None:
@@ -163,10 +163,10 @@ def test_without_its_database_the_value_stays_and_comes_right_afterwards(tmp_pat
     database.write(flavors.create, flavor("m1"))
     assert cache.get() == ["m1"]
 
-    database.dispose()
+    database.dispose_connections()
     (tmp_path / "api.db").rename(tmp_path / "away.db")
     assert cache.get() == ["m1"]
-    assert cache.refresh() == ["m1"]
+    assert cache.refresh_value() == ["m1"]
 
     (tmp_path / "away.db").rename(tmp_path / "api.db")
     database.write(flavors.delete, "m1")

@@ -28,17 +28,17 @@ def test_executions_and_rows_per_database(tmp_path: Path) -> None:
         database.read(lambda tx: tx.execute(sa.select(epochs)).all())
         other = synced(sqlite_url(tmp_path, "other"), "api")
         other.read(lambda tx: tx.execute(sa.select(epochs)).all())
-        counted = counter.totals()
+        counted = counter.totals_by_database()
     database.write(change)
 
     assert counted["API"] == StatementCount(executions=3, rows=5)
     assert counted["other.db"].executions > 1, "the schema's statements, and one of ours"
-    assert counter.totals() == counted, "nothing is counted after the end"
-    assert counter.statements()[("API", str(BUMP.compile(dialect=sa.make_url("sqlite://").get_dialect()())))] == StatementCount(
-        executions=2, rows=4
-    )
-    counter.reset()
-    assert counter.totals() == {}
+    assert counter.totals_by_database() == counted, "nothing is counted after the end"
+    assert counter.count_by_statement()[
+        ("API", str(BUMP.compile(dialect=sa.make_url("sqlite://").get_dialect()())))
+    ] == StatementCount(executions=2, rows=4)
+    counter.reset_counts()
+    assert counter.totals_by_database() == {}
 
 
 def test_transactions_themselves_are_not_counted(tmp_path: Path) -> None:
@@ -47,7 +47,7 @@ def test_transactions_themselves_are_not_counted(tmp_path: Path) -> None:
         database.write(lambda tx: None)
         database.read(lambda tx: None)
 
-    assert counter.totals() == {}
+    assert counter.totals_by_database() == {}
 
 
 def test_only_the_databases_named_are_counted(tmp_path: Path) -> None:
@@ -56,4 +56,4 @@ def test_only_the_databases_named_are_counted(tmp_path: Path) -> None:
         for each in (database, other):
             each.read(lambda tx: tx.execute(sa.select(epochs)).all())
 
-    assert counter.totals() == {"other.db": StatementCount(executions=1, rows=1)}
+    assert counter.totals_by_database() == {"other.db": StatementCount(executions=1, rows=1)}

@@ -33,11 +33,11 @@ EVENTS_BEFORE, RECORDS_AGE_S = 100.0, 3600.0
 
 def look(site: Site, now: float = 1e9, before: float = 1e10) -> Due:
     """And that the reads agree."""
-    found = site.database.read(due.look, now, before, EVENTS_BEFORE, RECORDS_AGE_S)
-    assert found.overdue == bool(site.database.read(instances.overdue, now, before, 10))
-    assert found.unaccepted == bool(site.database.read(instances.unaccepted, before, 10).orders)
+    found = site.database.read(due.look_for_work, now, before, EVENTS_BEFORE, RECORDS_AGE_S)
+    assert found.overdue == bool(site.database.read(instances.list_overdue, now, before, 10))
+    assert found.unaccepted == bool(site.database.read(instances.list_unaccepted, before, 10).orders)
     assert found.deleting == bool(site.database.read(instances.in_state, [State.DELETING], before, 10))
-    assert found.finished == bool(site.database.read(secrets.finished))
+    assert found.finished == bool(site.database.read(secrets.list_finished))
     assert found.letters == bool(site.database.read(dead_letters.list_all, "cell"))
     under_way = [State.SCHEDULED, State.BUILDING, State.DELETING]
     assert found.live == bool(site.database.read(instances.in_state, under_way, 1e12, 10))
@@ -79,8 +79,8 @@ def test_secrets_are_due_when_no_build_of_their_batch_is_unfinished(site: Site) 
 
 def test_events_are_old_exactly_when_trimming_would_remove_some(site: Site) -> None:
     def are_old(before: float) -> bool:
-        found = site.database.read(due.look, 1.0, 1.0, before, RECORDS_AGE_S).old_events
-        assert found == bool(site.database.read(feed.head) and site.database.read(would_trim, before))
+        found = site.database.read(due.look_for_work, 1.0, 1.0, before, RECORDS_AGE_S).old_events
+        assert found == bool(site.database.read(feed.read_head) and site.database.read(would_trim, before))
         return found
 
     def would_trim(tx: CellTransaction, before: float) -> bool:
@@ -91,26 +91,26 @@ def test_events_are_old_exactly_when_trimming_would_remove_some(site: Site) -> N
     assert not are_old(5.0)
     for number, written in enumerate((10.0, 20.0), start=1):
         event = feed.NewEvent(kind=EventKind.HOST, key="h1", version=0, payload="{}")
-        site.database.write(feed.append, [event], written)
+        site.database.write(feed.append_events, [event], written)
         times[number] = written
     assert not are_old(10.0)
     assert are_old(15.0)
-    assert site.database.write(feed.trim, 15.0) == 1
+    assert site.database.write(feed.trim_events, 15.0) == 1
     assert not are_old(15.0)
     assert are_old(20.0 - 2 * feed.LONGEST_AGE_S), "its time is impossible"
-    assert site.database.write(feed.trim, 25.0) == 1
+    assert site.database.write(feed.trim_events, 25.0) == 1
     assert not are_old(30.0)
 
 
 def test_records_of_processes_are_dead_exactly_when_forgetting_would_remove_some(site: Site) -> None:
     def are_dead(age: float) -> bool:
-        return site.database.read(due.look, 1.0, 1.0, 1.0, age).dead_processes
+        return site.database.read(due.look_for_work, 1.0, 1.0, 1.0, age).dead_processes
 
     about = About(release="1.0", messages="1.0", pid=7)
     record = Process(uuid="p1", binary=CONDUCTOR_BINARY, host="m1", about=about, started_at=0.0, last_seen=0.0, age=0.0)
     assert not are_dead(-10.0)
-    site.database.write(processes.appear, "cell", record)
+    site.database.write(processes.record_process, "cell", record)
     assert not are_dead(3600.0)
     assert are_dead(-10.0)
-    assert site.database.write(processes.forget, "cell", -10.0) == 1
+    assert site.database.write(processes.forget_dead, "cell", -10.0) == 1
     assert not are_dead(-10.0)

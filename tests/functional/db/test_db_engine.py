@@ -212,7 +212,7 @@ def test_a_connection_in_use_while_its_database_is_disposed_is_not_used_again(tm
 
     def look_and_dispose(tx: sa.Connection) -> None:
         look(tx)
-        database.dispose()
+        database.dispose_connections()
 
     database.read(look_and_dispose)
     database.read(look)
@@ -222,7 +222,7 @@ def test_a_connection_in_use_while_its_database_is_disposed_is_not_used_again(tm
 def test_disposed_database_opens_again(tmp_path: Path) -> None:
     database = api_database(tmp_path)
     database.write(increment)
-    database.dispose()
+    database.dispose_connections()
 
     assert not wait_until(lambda: bool(open_files(tmp_path)), timeout=0)
     database.write(increment)

@@ -128,8 +128,8 @@ class TestBesideAClaimInFlight:
 
     def test_refence_and_renew(self, queue: Queue, mine: dict[str, int], foreign: Callable[[Any], None]) -> None:
         def work() -> None:
-            queue.database.write(leases.renew, mine, 5.0)
-            assert queue.database.write(leases.refence, mine) == {uuid: fence + 1 for uuid, fence in mine.items()}
+            queue.database.write(leases.renew_leases, mine, 5.0)
+            assert queue.database.write(leases.refence_requests, mine) == {uuid: fence + 1 for uuid, fence in mine.items()}
 
         beside(queue.database, foreign, work)
 
@@ -144,7 +144,7 @@ class TestBesideAClaimInFlight:
         def work() -> None:
             queue.database.write(claims.free_slots, list(mine))
             assert {slot.held for slot in queue.site.slots()} == {False}
-            assert queue.ledger.write(claims.release, list(mine)) == len(mine)
+            assert queue.ledger.write(claims.release_claims, list(mine)) == len(mine)
 
         beside(queue.database, foreign, work)
         assert (queue.site.slots(), queue.site.overfull()) == ([], [])
@@ -157,18 +157,18 @@ class TestBesideAClaimInFlight:
 
     def test_ended_in_cell0(self, queue: Queue, mine: dict[str, int], foreign: Callable[[ApiTransaction], None]) -> None:
         queue.bury(mine)
-        beside(queue.database, foreign, lambda: queue.database.write(mappings.ended, list(mine), NOW))
+        beside(queue.database, foreign, lambda: queue.database.write(mappings.confirm_deletes, list(mine), NOW))
 
 
 def _event(kind: EventKind, uuid: str, host: str = "h7") -> FeedEvent:
     summary = InstanceSummary(state="building", host=host, node=host, updated_at=NOW, has_group=True)
-    return FeedEvent(sequence=0, kind=kind, key=uuid, version=9, payload=stored.dump(summary))
+    return FeedEvent(sequence=0, kind=kind, key=uuid, version=9, payload=stored.dump_value(summary))
 
 
 def _apply(queue: Queue, page: Sequence[FeedEvent], nodes: Sequence[str] = ()) -> None:
-    cursor = queue.database.write(events.cursor, CELLS[0])
+    cursor = queue.database.write(events.lock_cursor, CELLS[0])
     position = FeedPosition(cell_uuid=CELLS[0], cursor=cursor, upto=cursor + 1)
-    queue.ledger.write(events.apply, position, page, [fleet.node(host, vcpus=99) for host in nodes])
+    queue.ledger.write(events.apply_page, position, page, [fleet.node(host, vcpus=99) for host in nodes])
 
 
 class TestHostsAreLockedInTheOrderOfTheirIds:
@@ -179,12 +179,12 @@ class TestHostsAreLockedInTheOrderOfTheirIds:
         failed: list[Exception] = []
 
         def hold_first_then_all(tx: ApiTransaction) -> threading.Thread:
-            inventories.lock(tx, [first])
+            inventories.lock_rows(tx, [first])
             thread = threading.Thread(target=lambda: failed.extend(_failures(work)))
             thread.start()
             time.sleep(0.4)  # it waits for the first one now, and has a second in all
             assert failed == []
-            assert len(inventories.lock(tx, rest, only_free=True)) == len(rest)
+            assert len(inventories.lock_rows(tx, rest, only_free=True)) == len(rest)
             return thread
 
         queue.database.write(hold_first_then_all).join()
@@ -234,17 +234,17 @@ def _later(kind: EventKind, uuid: str, host: str) -> FeedEvent:
 
 class TestInACell:
     def test_reports_and_sweeps_beside_a_transition_of_others(self, cell: Database) -> None:
-        cell.write(staging.stage, SPEC, [new(f"u{n}") for n in range(6)], NOW)
+        cell.write(staging.stage_instances, SPEC, [new(f"u{n}") for n in range(6)], NOW)
 
         def foreign(tx: CellTransaction) -> None:
-            instances.transition(tx, ["u0", "u5"], lambda row: lifecycle.accept(row, "h1", 1, 1, "b"), NOW)
-            instances.sent(tx, ["u0", "u5"], NOW)
+            instances.transition_rows(tx, ["u0", "u5"], lambda row: lifecycle.accept_order(row, "h1", 1, 1, "b"), NOW)
+            instances.record_sent(tx, ["u0", "u5"], NOW)
 
         def work() -> None:
             mine = ["u1", "u2", "u3"]
-            outcomes = cell.write(instances.transition, mine, lambda row: lifecycle.accept(row, "h1", 1, 1, "b"), NOW)
+            outcomes = cell.write(instances.transition_rows, mine, lambda row: lifecycle.accept_order(row, "h1", 1, 1, "b"), NOW)
             assert all(isinstance(outcome, lifecycle.Change) for outcome in outcomes.values())
-            cell.write(instances.sent, mine, NOW)
+            cell.write(instances.record_sent, mine, NOW)
             cell.write(instances.delete, mine, NOW)
             cell.write(staging.remove_staged, ["u4"])
 
@@ -254,8 +254,8 @@ class TestInACell:
         """PostgreSQL shows the row it waited for anew, but what was joined to it as it had been."""
         alternates = tuple(Selection(host=f"h{n}", node=f"h{n}", cell_uuid="c1", limits=LIMITS) for n in (2, 3, 4))
         row = msgspec.structs.replace(new("u1").instance, alternates=alternates, max_attempts=9)
-        cell.write(staging.stage, SPEC, [msgspec.structs.replace(new("u1"), instance=row)], NOW)
-        cell.write(instances.transition, ["u1"], lambda row: lifecycle.activate(row, 1, cell0=False), NOW)
+        cell.write(staging.stage_instances, SPEC, [msgspec.structs.replace(new("u1"), instance=row)], NOW)
+        cell.write(instances.transition_rows, ["u1"], lambda row: lifecycle.activate_row(row, 1, cell0=False), NOW)
         failure = Failure(kind=FailureClass.HOST, error="E", message="m", at=NOW)
         second = threading.Thread(target=lambda: cell.write(_next_host, failure))
 
@@ -272,7 +272,7 @@ class TestInACell:
 
     def test_a_delete_takes_the_head_of_the_feed_last(self, cell: Database) -> None:
         """Of a row that is there and of one that is not: who inserts a tombstone may wait for another who does."""
-        cell.write(staging.stage, SPEC, [new("u1")], NOW)
+        cell.write(staging.stage_instances, SPEC, [new("u1")], NOW)
         failed: list[Exception] = []
 
         def leave_tombstone(tx: CellTransaction) -> threading.Thread:
@@ -281,7 +281,7 @@ class TestInACell:
             thread = threading.Thread(target=lambda: failed.extend(run_threads(1, lambda _: delete_both())))
             thread.start()
             time.sleep(0.4)  # the same
-            feed.append(tx, [feed.NewEvent(kind=EventKind.ENDED, key="u2", version=1, payload="{}")], NOW)
+            feed.append_events(tx, [feed.NewEvent(kind=EventKind.ENDED, key="u2", version=1, payload="{}")], NOW)
             return thread
 
         def delete_both() -> None:
@@ -293,4 +293,4 @@ class TestInACell:
 
 
 def _next_host(tx: CellTransaction, failure: Failure) -> None:
-    instances.transition(tx, ["u1"], lambda row: lifecycle.host_dead(row, row.attempt, failure), NOW)
+    instances.transition_rows(tx, ["u1"], lambda row: lifecycle.host_dead(row, row.attempt, failure), NOW)

@@ -11,7 +11,7 @@ import pytest
 import sqlalchemy as sa
 
 from db.sql.engine import Database, OutcomeUnknown
-from db.sql.sync import sync
+from db.sql.sync import sync_schema
 from objects import errors
 from service.periodic import wait_until
 from tests.support.bus import FaultProxy, silent_listener
@@ -38,13 +38,13 @@ class Frozen:
 
     def close(self) -> None:
         self.proxy.close()
-        self.database.dispose()
+        self.database.dispose_connections()
 
 
 @pytest.fixture(params=["mariadb", "postgresql"])
 def frozen(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Frozen]:
     with url_on(request.param, tmp_path) as url:
-        sync(url, "api")
+        sync_schema(url, "api")
         with closing(Frozen(url)) as made:
             made.database.write(increment)
             yield made

@@ -11,7 +11,7 @@ import pytest
 import sqlalchemy as sa
 
 from db.sql.engine import Database
-from db.sql.sync import current, latest
+from db.sql.sync import current_version, latest_version
 from service.periodic import wait_until
 from tests.functional.db.test_db_sync import SYNC, differences
 from tests.support.databases import url_on
@@ -41,6 +41,6 @@ def test_a_killed_run_is_finished_by_two_others_at_once(server: str, tmp_path: P
         for run in runs:
             _, said = run.communicate(timeout=240)
             assert run.returncode == 0, said
-        assert current(url, "api") == latest("api")
+        assert current_version(url, "api") == latest_version("api")
         assert database.read(differences, "api") == []
-        database.dispose()
+        database.dispose_connections()

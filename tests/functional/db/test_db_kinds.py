@@ -9,7 +9,7 @@ import pytest
 from db.api.projects import flavors
 from db.cell import services
 from db.sql.engine import ApiDatabase, CellDatabase
-from db.sql.sync import sync
+from db.sql.sync import sync_schema
 from objects import errors
 from tests.support.databases import sqlite_url
 
@@ -17,8 +17,8 @@ from tests.support.databases import sqlite_url
 def test_queries_run_on_their_own_kind_only(tmp_path: Path) -> None:
     """mypy is told to ignore the refused calls, and reports an ignore that is not needed: so it must refuse them."""
     api, cell = ApiDatabase(sqlite_url(tmp_path, "api")), CellDatabase(sqlite_url(tmp_path, "cell"))
-    sync(sqlite_url(tmp_path, "api"), "api")
-    sync(sqlite_url(tmp_path, "cell"), "cell")
+    sync_schema(sqlite_url(tmp_path, "api"), "api")
+    sync_schema(sqlite_url(tmp_path, "cell"), "cell")
     assert api.read(flavors.list_all) == []
     assert cell.read(services.list_all) == []
     with pytest.raises(errors.DatabaseUnavailable, match="has no schema"):

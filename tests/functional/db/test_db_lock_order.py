@@ -133,7 +133,7 @@ class Region:
                 scheduler.select_destinations(CONTEXT, leased, list(fences))
             except errors.NoValidHost:
                 burials = [builds.Burial(instance_uuid=u, fence=f, fault="full") for u, f in fences.items()]
-                ledger.write(builds.bury, burials, NOW)
+                ledger.write(builds.bury_requests, burials, NOW)
                 return
             if drawn.random() < 0.3:
                 leased = self.site.refenced(leased)
@@ -153,12 +153,12 @@ class Region:
         """A lease ran out, or so another conductor thinks."""
         some = [drawn.choice(self.batches) for _ in range(3)]
         fences = self.queue.lease(*set(some), owner="late", now=FAR, seconds=1.0)
-        self.database.write(leases.renew, fences, 0.0)
+        self.database.write(leases.renew_leases, fences, 0.0)
         if drawn.random() < 0.5:
-            self.hand_over(drawn, self.database.write(leases.refence, fences))
+            self.hand_over(drawn, self.database.write(leases.refence_requests, fences))
         else:
             claims.Ledger(self.database, "late").write(
-                builds.bury, [builds.Burial(instance_uuid=u, fence=f, fault="late") for u, f in fences.items()], NOW
+                builds.bury_requests, [builds.Burial(instance_uuid=u, fence=f, fault="late") for u, f in fences.items()], NOW
             )
 
     def delete(self) -> Callable[[random.Random], object]:
@@ -176,8 +176,8 @@ class Region:
             found = [drawn.choice(self.known[-60:]) for _ in range(16)]
             page = [self.event(drawn, uuid) for uuid in found if home(uuid) == cell]
             nodes = [fleet.node(host, vcpus=64 + drawn.randint(0, 9)) for host in drawn.sample(HOSTS, 3) if drawn.random() < 0.3]
-            cursor = self.database.write(events.cursor, cell)
-            ledger.write(events.apply, FeedPosition(cell_uuid=cell, cursor=cursor, upto=cursor + 1), page, nodes)
+            cursor = self.database.write(events.lock_cursor, cell)
+            ledger.write(events.apply_page, FeedPosition(cell_uuid=cell, cursor=cursor, upto=cursor + 1), page, nodes)
 
         return work
 
@@ -187,12 +187,12 @@ class Region:
         self.versions[uuid] += 1
         state = {EventKind.ENDED: "deleted", EventKind.ACTIVE: "active"}.get(kind, "building")
         summary = InstanceSummary(state=state, host=host, node=host, updated_at=NOW, has_group=drawn.random() < 0.5)
-        return FeedEvent(sequence=0, kind=kind, key=uuid, version=self.versions[uuid], payload=stored.dump(summary))
+        return FeedEvent(sequence=0, kind=kind, key=uuid, version=self.versions[uuid], payload=stored.dump_value(summary))
 
     def reap(self, drawn: random.Random) -> None:
-        claims.Ledger(self.database, "reaper").write(claims.release, self.database.read(claims.orphans))
-        gone = [s.uuid for s in self.database.read(mappings.deleting, 50) if s.cell_uuid == CELL0_UUID]
-        self.database.write(mappings.ended, gone, NOW)
+        claims.Ledger(self.database, "reaper").write(claims.release_claims, self.database.read(claims.list_orphans))
+        gone = [s.uuid for s in self.database.read(mappings.list_deleting, 50) if s.cell_uuid == CELL0_UUID]
+        self.database.write(mappings.confirm_deletes, gone, NOW)
 
     def settle(self) -> None:
         """Everything that lives ends."""
@@ -201,8 +201,8 @@ class Region:
         drawn = random.Random(0)
         for cell in CELLS:
             page = [self.event(drawn, uuid, EventKind.ENDED) for uuid in self.known if home(uuid) == cell]
-            cursor = self.database.write(events.cursor, cell)
-            self.queue.ledger.write(events.apply, FeedPosition(cell_uuid=cell, cursor=cursor, upto=cursor + 1), page)
+            cursor = self.database.write(events.lock_cursor, cell)
+            self.queue.ledger.write(events.apply_page, FeedPosition(cell_uuid=cell, cursor=cursor, upto=cursor + 1), page)
         self.reap(drawn)
 
 
@@ -226,7 +226,7 @@ def test_the_api_database(server: str, tmp_path_factory: pytest.TempPathFactory)
         assert region.site.slots() == []
         assert region.site.overfull() == []
         assert {mapped.deleted for mapped in region.queue.mapped().values()} == {True}
-        assert database.read(quotas.differences) == []
+        assert database.read(quotas.list_differences) == []
 
 
 class CellSite:
@@ -249,34 +249,34 @@ class CellSite:
         news = [new(uuid, fence, drawn.choice(HOSTS)) for uuid in sorted(uuids)]
         more = {"alternates": (selection("h2"), selection("h3"), selection("h4")), "max_attempts": 9}
         news = [msgspec.structs.replace(n, instance=msgspec.structs.replace(n.instance, **more)) for n in news]
-        self.database.write(staging.stage, SPEC, news, NOW)
+        self.database.write(staging.stage_instances, SPEC, news, NOW)
 
     def change(self, drawn: random.Random) -> None:
         failure = Failure(kind=FailureClass.HOST, error="E", message="m", at=NOW)
         steps: tuple[Callable[[Instance], Outcome], ...] = (
-            lambda row: lifecycle.activate(row, row.fence, cell0=False),
-            lambda row: lifecycle.accept(row, row.host or "", row.fence, row.attempt, "b"),
-            lambda row: lifecycle.active(row, row.host or "", row.fence, row.attempt, "b", NOW),
-            lambda row: lifecycle.failed(row, row.host or "", row.fence, row.attempt, "b", failure),
+            lambda row: lifecycle.activate_row(row, row.fence, cell0=False),
+            lambda row: lifecycle.accept_order(row, row.host or "", row.fence, row.attempt, "b"),
+            lambda row: lifecycle.confirm_active(row, row.host or "", row.fence, row.attempt, "b", NOW),
+            lambda row: lifecycle.fail_attempt(row, row.host or "", row.fence, row.attempt, "b", failure),
             lambda row: lifecycle.host_dead(row, row.attempt, failure),
-            lambda row: lifecycle.gone(row, row.host or "", row.attempt, NOW),
+            lambda row: lifecycle.confirm_gone(row, row.host or "", row.attempt, NOW),
         )
-        self.database.write(instances.transition, self.some(drawn), drawn.choice(steps), NOW)
+        self.database.write(instances.transition_rows, self.some(drawn), drawn.choice(steps), NOW)
 
     def delete(self, drawn: random.Random) -> None:
         self.database.write(instances.delete, [*self.some(drawn)[:2], f"x{drawn.randint(0, 60)}"], NOW)
 
     def sweep(self, drawn: random.Random) -> None:
-        orders = self.database.read(instances.unaccepted, FAR, 20).orders
+        orders = self.database.read(instances.list_unaccepted, FAR, 20).orders
         if orders:
-            self.database.write(instances.sent, [order.instance.uuid for order in orders], NOW)
-        staged = self.database.read(staging.staged, FAR, 20)
+            self.database.write(instances.record_sent, [order.instance.uuid for order in orders], NOW)
+        staged = self.database.read(staging.list_staged, FAR, 20)
         self.database.write(staging.remove_staged, sorted(staged)[:2])
 
     def report(self, drawn: random.Random) -> None:
         hosts = drawn.sample(HOSTS, 4)
         beats = [services.Beat(host=host, binary="superconductor-compute") for host in hosts]
-        self.database.write(services.heartbeats, beats, NOW)
+        self.database.write(services.record_heartbeats, beats, NOW)
         nodes = [fleet.node(host, vcpus=drawn.randint(1, 99)) for host in hosts]
         self.database.write(compute_nodes.store_all, nodes, NOW)
 
@@ -285,7 +285,7 @@ class CellSite:
         self.numbers += [event.sequence for event in self.database.read(feed.read, after, 100).events]
 
     def trim(self, drawn: random.Random) -> None:
-        self.database.write(feed.trim, NOW)
+        self.database.write(feed.trim_events, NOW)
 
 
 @pytest.mark.parametrize("server", ["mariadb", "postgresql"])
@@ -299,7 +299,7 @@ def test_a_cell(server: str, tmp_path_factory: pytest.TempPathFactory) -> None:
             )  # fmt: skip
         LOG.info("%s: %d rounds, met %s", server, rounds, dict(seen))
         assert seen["deadlock"] <= rounds * MOST_DEADLOCKS, (rounds, seen)
-        while (head := database.read(feed.head)) > (site.numbers[-1] if site.numbers else 0):
+        while (head := database.read(feed.read_head)) > (site.numbers[-1] if site.numbers else 0):
             site.follow(random.Random())
         assert site.numbers == list(range(1, head + 1))
         for row in database.read(instances.read, set(site.known)):

@@ -65,8 +65,8 @@ def refuses(error: type[Exception], text: str, call: Callable[..., Any], *argume
 
 
 def test_an_epoch_of_a_new_kind_appears_with_its_first_bump(database: Database) -> None:
-    database.write(epochs.bump, "images")
-    database.write(epochs.bump, "images")
+    database.write(epochs.bump_epoch, "images")
+    database.write(epochs.bump_epoch, "images")
 
     assert database.read(epochs.read)["images"] == 2
 
@@ -85,11 +85,11 @@ def test_flavor_comes_back_as_it_was_given(database: Database) -> None:
 def test_flavor_is_found_by_id_before_name(database: Database) -> None:
     confusing = msgspec.structs.replace(SMALL, flavor_id="m1.small", name="other")
     database.write(flavors.create, SMALL)
-    assert database.read(flavors.find, "m1.small") == SMALL
+    assert database.read(flavors.find_flavor, "m1.small") == SMALL
     database.write(flavors.create, confusing)
 
-    assert database.read(flavors.find, "m1.small") == confusing
-    refuses(errors.NotFound, "Flavor 'm1.large' not found", database.read, flavors.find, "m1.large")
+    assert database.read(flavors.find_flavor, "m1.small") == confusing
+    refuses(errors.NotFound, "Flavor 'm1.large' not found", database.read, flavors.find_flavor, "m1.large")
 
 
 @pytest.mark.parametrize("other", [{"flavor_id": "2"}, {"name": "m1.other"}])
@@ -111,35 +111,35 @@ def test_flavor_changes_and_goes(database: Database) -> None:
     database.write(flavors.create, SMALL)
     bigger = msgspec.structs.replace(SMALL, vcpus=2, name="m1.medium", extra_specs={})
     with epoch_rises(database, Epoch.FLAVORS):
-        assert database.write(flavors.change, "1", lambda found: bigger) == bigger
+        assert database.write(flavors.change_flavor, "1", lambda found: bigger) == bigger
     assert database.read(flavors.get, "1") == bigger
-    database.write(flavors.change, "1", lambda found: found)  # the same again is no error
-    database.write(flavors.grant, "1", "p1")
+    database.write(flavors.change_flavor, "1", lambda found: found)  # the same again is no error
+    database.write(flavors.grant_access, "1", "p1")
 
     with epoch_rises(database, Epoch.FLAVORS):
         database.write(flavors.delete, "1")
     refuses(errors.NotFound, "Flavor '1' not found", database.read, flavors.get, "1")
     refuses(errors.NotFound, "Flavor '1' not found", database.write, flavors.delete, "1")
-    refuses(errors.NotFound, "Flavor '1' not found", database.write, flavors.change, "1", lambda found: found)
+    refuses(errors.NotFound, "Flavor '1' not found", database.write, flavors.change_flavor, "1", lambda found: found)
     database.write(flavors.create, SMALL)
-    assert database.read(flavors.projects, "1") == [], "nobody keeps access to a deleted flavor"
+    assert database.read(flavors.list_projects, "1") == [], "nobody keeps access to a deleted flavor"
 
 
 def test_flavor_is_given_to_projects_and_taken_away(database: Database) -> None:
     database.write(flavors.create, SMALL)
     for project in ("p2", "p1"):
         with epoch_rises(database, Epoch.FLAVORS):
-            database.write(flavors.grant, "1", project)
-    assert database.read(flavors.projects, "1") == ["p1", "p2"]
+            database.write(flavors.grant_access, "1", project)
+    assert database.read(flavors.list_projects, "1") == ["p1", "p2"]
     assert database.read(flavors.projects_of_all) == {"1": {"p1", "p2"}}
     with epoch_rises(database, Epoch.FLAVORS):
-        database.write(flavors.revoke, "1", "p2")
-    assert database.read(flavors.projects, "1") == ["p1"]
+        database.write(flavors.revoke_access, "1", "p2")
+    assert database.read(flavors.list_projects, "1") == ["p1"]
     already = "Flavor access already exists for flavor 1 and project p1 combination."
-    refuses(errors.Conflict, already, database.write, flavors.grant, "1", "p1")
+    refuses(errors.Conflict, already, database.write, flavors.grant_access, "1", "p1")
     gone = "Flavor access not found for 1 / p2 combination."
-    refuses(errors.NotFound, gone, database.write, flavors.revoke, "1", "p2")
-    refuses(errors.NotFound, "Flavor '9' not found", database.write, flavors.grant, "9", "p1")
+    refuses(errors.NotFound, gone, database.write, flavors.revoke_access, "1", "p2")
+    refuses(errors.NotFound, "Flavor '9' not found", database.write, flavors.grant_access, "9", "p1")
 
 
 # -- cells and hosts -------------------------------------------------------------------------------------------------------
@@ -152,7 +152,7 @@ def test_cell_mapping_comes_back_and_its_epoch_rises_with_each_change(database: 
 
     draining = msgspec.structs.replace(CELL, state=CellState.DRAINING, name="cell-one")
     with epoch_rises(database, Epoch.CELLS):
-        database.write(cell_mappings.update, draining)
+        database.write(cell_mappings.update_mapping, draining)
     assert database.read(cell_mappings.list_all) == [msgspec.structs.replace(draining, epoch=1)]
 
 
@@ -165,12 +165,12 @@ def test_cell_name_is_unique(database: Database) -> None:
     database.write(cell_mappings.create, other)
     renamed = msgspec.structs.replace(other, name="cell1")
     text = "Cell 'cell1' cannot be changed: the new name is taken"
-    refuses(errors.Conflict, text, database.write, cell_mappings.update, renamed)
+    refuses(errors.Conflict, text, database.write, cell_mappings.update_mapping, renamed)
 
 
 def test_cell_goes_only_when_it_is_empty(database: Database) -> None:
     database.write(cell_mappings.create, CELL)
-    database.write(host_mappings.add, [HostMapping(host="h1", cell_uuid="c1")], 1.0)
+    database.write(host_mappings.add_mappings, [HostMapping(host="h1", cell_uuid="c1")], 1.0)
     text = "Cell 'cell1' still has 1 hosts: delete them, or give --with-hosts"
     refuses(errors.Conflict, text, database.write, cell_mappings.delete, "c1")
     database.write(host_mappings.delete, "h1")
@@ -192,35 +192,38 @@ def test_cell_goes_only_when_it_is_empty(database: Database) -> None:
 def test_hosts_are_mapped_once(database: Database) -> None:
     mine = [HostMapping(host=f"h{n}", cell_uuid="c1") for n in (2, 1)]
     with epoch_rises(database, Epoch.HOSTS):
-        assert database.write(host_mappings.add, mine, 1.0) == []
+        assert database.write(host_mappings.add_mappings, mine, 1.0) == []
     with epoch_rises(database, Epoch.HOSTS, by=False):
-        assert database.write(host_mappings.add, mine, 2.0) == []
+        assert database.write(host_mappings.add_mappings, mine, 2.0) == []
 
     assert database.read(host_mappings.list_all) == sorted(mine, key=lambda m: m.host)
 
 
 def test_host_of_another_cell_is_a_conflict_and_the_others_are_mapped(database: Database) -> None:
     first = HostMapping(host="h1", cell_uuid="c1")
-    database.write(host_mappings.add, [first], 1.0)
+    database.write(host_mappings.add_mappings, [first], 1.0)
     other, new = HostMapping(host="h1", cell_uuid="c2"), HostMapping(host="h2", cell_uuid="c2")
 
     with epoch_rises(database, Epoch.HOSTS):
-        assert database.write(host_mappings.add, [other, new], 2.0) == [first]
+        assert database.write(host_mappings.add_mappings, [other, new], 2.0) == [first]
 
     assert database.read(host_mappings.list_all) == [first, new]
 
 
 def test_many_hosts_are_mapped_at_once(database: Database) -> None:
     mappings = [HostMapping(host=f"host{n:04}", cell_uuid="c1") for n in range(1200)]
-    database.write(host_mappings.add, mappings[:1], 1.0)
+    database.write(host_mappings.add_mappings, mappings[:1], 1.0)
 
-    assert database.write(host_mappings.add, [msgspec.structs.replace(m, cell_uuid="c2") for m in mappings], 1.0) == mappings[:1]
+    assert (
+        database.write(host_mappings.add_mappings, [msgspec.structs.replace(m, cell_uuid="c2") for m in mappings], 1.0)
+        == mappings[:1]
+    )
     assert len(database.read(host_mappings.list_all)) == 1200
 
 
 def test_no_hosts_are_no_change(database: Database) -> None:
     with epoch_rises(database, Epoch.HOSTS, by=False):
-        assert database.write(host_mappings.add, [], 1.0) == []
+        assert database.write(host_mappings.add_mappings, [], 1.0) == []
 
 
 def test_unmapped_host_is_not_found(database: Database) -> None:
@@ -243,7 +246,7 @@ def test_aggregate_gathers_hosts_and_metadata(database: Database) -> None:
     expected = msgspec.structs.replace(made, hosts=("h1", "h2"), metadata={"availability_zone": "az1"}, updated_at=found.updated_at)
     assert found == expected
     assert (found.updated_at or 0.0) >= made.created_at > 0.0
-    assert database.read(aggregates.find, "ssd") == expected
+    assert database.read(aggregates.find_by_name, "ssd") == expected
     assert database.read(aggregates.list_all) == [expected]
 
 
@@ -257,7 +260,7 @@ def test_a_host_is_in_one_rack(database: Database) -> None:
     database.write(aggregates.add_host, second.id, "h1")
     refuses(errors.Conflict, text, database.write, aggregates.set_metadata, second.id, {"rack": "r2"})
     database.write(aggregates.set_metadata, second.id, {"rack": "r1", "ssd": "true"})
-    assert database.read(aggregates.get, second.id).rack == "r1"
+    assert database.read(aggregates.get, second.id).rack_name == "r1"
 
 
 def test_aggregate_name_is_unique(database: Database) -> None:
@@ -266,9 +269,9 @@ def test_aggregate_name_is_unique(database: Database) -> None:
 
     refuses(errors.Conflict, "Aggregate 'ssd' already exists", database.write, aggregates.create, "ssd")
     text = f"Aggregate '{other.id}' cannot be changed: the new name is taken"
-    refuses(errors.Conflict, text, database.write, aggregates.update, other.id, "ssd")
+    refuses(errors.Conflict, text, database.write, aggregates.rename_aggregate, other.id, "ssd")
     with epoch_rises(database, Epoch.AGGREGATES):
-        database.write(aggregates.update, other.id, "tape")
+        database.write(aggregates.rename_aggregate, other.id, "tape")
 
 
 def test_host_is_in_an_aggregate_once_and_leaves_it(database: Database) -> None:
@@ -283,14 +286,19 @@ def test_host_is_in_an_aggregate_once_and_leaves_it(database: Database) -> None:
     refuses(errors.NotFound, text, database.write, aggregates.remove_host, made.id, "h1")
     with epoch_rises(database, Epoch.AGGREGATES):
         database.write(aggregates.delete, made.id)
-    for call, *rest in ((aggregates.delete,), (aggregates.add_host, "h"), (aggregates.set_metadata, {}), (aggregates.update, "n")):
+    for call, *rest in (
+        (aggregates.delete,),
+        (aggregates.add_host, "h"),
+        (aggregates.set_metadata, {}),
+        (aggregates.rename_aggregate, "n"),
+    ):
         refuses(errors.NotFound, f"Aggregate '{made.id}' not found", database.write, call, made.id, *rest)
 
 
 def test_names_of_hosts_are_compared_exactly(database: Database) -> None:
     """Whatever collation the server has by default."""
     hosts = ["node-1", "knot\N{LATIN SMALL LETTER E WITH ACUTE}", "node-1 x"]
-    database.write(host_mappings.add, [HostMapping(host=host, cell_uuid="c1") for host in hosts], 0.0)
+    database.write(host_mappings.add_mappings, [HostMapping(host=host, cell_uuid="c1") for host in hosts], 0.0)
     made = database.write(aggregates.create, "ssd")
     for other in ("NODE-1", "knot\N{LATIN CAPITAL LETTER E WITH ACUTE}", "Node-1 X"):
         assert not database.read(host_mappings.is_known, other, None)
@@ -306,7 +314,7 @@ def test_names_of_hosts_are_compared_exactly(database: Database) -> None:
 def test_names_that_differ_in_case_are_two(database: Database) -> None:
     for name in ("ssd", "SSD", "ssd ", "s\N{LATIN SMALL LETTER SHARP S}d", "sssd"):
         made = database.write(aggregates.create, name)
-        assert database.read(aggregates.find, name).id == made.id
+        assert database.read(aggregates.find_by_name, name).id == made.id
     for flavor_id in ("m1", "M1", "m1.", "\N{LATIN SMALL LETTER E WITH ACUTE}", "e\N{COMBINING ACUTE ACCENT}"):
         database.write(flavors.create, Flavor(flavor_id=flavor_id, name=flavor_id, vcpus=1, memory_mb=1))
         assert database.read(flavors.get, flavor_id).name == flavor_id
@@ -342,13 +350,13 @@ def test_server_groups_may_have_one_name_and_each_its_uuid(database: Database) -
     text = "Server group 'g1' already exists"
     refuses(errors.Conflict, text, database.write, server_groups.create, msgspec.structs.replace(GROUP, name="other"))
     database.write(server_groups.create, msgspec.structs.replace(GROUP, uuid="g2"))
-    assert [group.uuid for group in database.read(server_groups.page, GROUP.project_id, 9)] == ["g1", "g2"]
+    assert [group.uuid for group in database.read(server_groups.list_page, GROUP.project_id, 9)] == ["g1", "g2"]
 
 
 def test_server_group_is_renamed_but_keeps_its_policy(database: Database) -> None:
     database.write(server_groups.create, GROUP)
     with epoch_rises(database, Epoch.GROUPS):
-        database.write(server_groups.update, msgspec.structs.replace(GROUP, name="www", policy=GroupPolicy.AFFINITY))
+        database.write(server_groups.rename_group, msgspec.structs.replace(GROUP, name="www", policy=GroupPolicy.AFFINITY))
     assert database.read(server_groups.list_all) == [msgspec.structs.replace(GROUP, name="www")]
 
     with epoch_rises(database, Epoch.GROUPS):

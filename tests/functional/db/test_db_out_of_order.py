@@ -72,7 +72,7 @@ def event(key: str) -> feed.NewEvent:
 
 
 def append(database: Database, key: str) -> None:
-    database.write(feed.append, [event(key)], NOW)
+    database.write(feed.append_events, [event(key)], NOW)
 
 
 @pytest.fixture
@@ -94,7 +94,7 @@ class TestTheFeedOfACell:
         monkeypatch.setattr(retry, "CONFLICT_ATTEMPTS", 1)
         cell = cell_on(server)
         reader = FeedReader(cell)
-        first = Open(cell.database, lambda tx: feed.append(tx, [event("slow")], NOW))
+        first = Open(cell.database, lambda tx: feed.append_events(tx, [event("slow")], NOW))
         [refused] = run_threads(1, lambda _: append(cell.database, "overtaking"))
         assert "stays busy" in str(refused)
         assert reader.read().events == ()
@@ -112,7 +112,7 @@ class TestTheFeedOfACell:
             fences = queue.claimed(2)
             queue.hand_over(fences, CELLS[0])
             slow, quick = fences
-            cell.database.write(staging.stage, SPEC, [new(uuid) for uuid in fences], NOW)
+            cell.database.write(staging.stage_instances, SPEC, [new(uuid) for uuid in fences], NOW)
             memory = FeedReader(cell)  # the scheduler's; the API level's keeps its place in a row
             applier = Applier(queue.ledger, cell)
             first = Open(cell.database, lambda tx: _end(tx, slow))
@@ -120,11 +120,11 @@ class TestTheFeedOfACell:
             second.start()
             for _ in range(5):
                 assert memory.read().events == ()
-                assert applier.apply() is False
+                assert applier.apply_page() is False
             first.end(commits=commits)
             second.join(20)
             seen = [e.key for e in memory.read().events]
-            applier.apply()
+            applier.apply_page()
             ended = {uuid for uuid in fences if _state(api, uuid) == "deleted"}
             if commits:
                 assert seen == [slow, quick]
@@ -134,7 +134,7 @@ class TestTheFeedOfACell:
                 assert seen == [quick]
                 assert ended == {quick}
                 cell.database.write(_end, slow)  # what was rolled back left no gap to stumble over
-                applier.apply()
+                applier.apply_page()
                 assert [e.key for e in memory.read().events] == [slow]
                 assert _state(api, slow) == "deleted"
 
@@ -142,14 +142,14 @@ class TestTheFeedOfACell:
         cell = cell_on(server)
         append(cell.database, "old")
         reader = FeedReader(cell)
-        first = Open(cell.database, lambda tx: feed.append(tx, [event("slow")], NOW))
-        assert reader.restart() == 1
+        first = Open(cell.database, lambda tx: feed.append_events(tx, [event("slow")], NOW))
+        assert reader.restart_at_end() == 1
         first.end(commits=True)
         assert [e.key for e in reader.read().events] == ["slow"]
 
 
 def _end(tx: CellTransaction, uuid: str) -> None:
-    instances.transition(tx, [uuid], lambda row: lifecycle.delete(row, NOW), NOW)
+    instances.transition_rows(tx, [uuid], lambda row: lifecycle.delete(row, NOW), NOW)
 
 
 def _state(api: Database, uuid: str) -> str:
@@ -174,12 +174,12 @@ class TestTheLedgerOfClaims:
 
             first = Open(database, register_and_write)
             claims.Ledger(database, "young").write(claims.set_inventory, [fleet.node("h1", vcpus=7)], CELLS[1])
-            rows = database.read(claims.changed_since, *cursor.position()).rows
+            rows = database.read(claims.changed_since, *cursor.recent_position()).rows
             assert [row.host for row in rows] == ["h1"]
-            cursor.advance(rows)
-            assert database.read(claims.changed_since, *cursor.position()).rows == []
+            cursor.note_rows(rows)
+            assert database.read(claims.changed_since, *cursor.recent_position()).rows == []
             first.end(commits=True)
-            assert [row.host for row in database.read(claims.changed_since, *cursor.position()).rows] == ["h0"]
+            assert [row.host for row in database.read(claims.changed_since, *cursor.recent_position()).rows] == ["h0"]
             assert site.inventories()["h0"].cap_vcpus == 5.0
 
     def test_a_writer_that_is_rolled_back_holds_nobody_up(self, server: str, tmp_path: Path) -> None:
@@ -190,8 +190,8 @@ class TestTheLedgerOfClaims:
             young = claims.Ledger(database, "young")
             for number in range(3):
                 young.write(claims.set_inventory, [fleet.node("h1", vcpus=30 + number)], CELLS[1])
-                rows = database.read(claims.changed_since, *cursor.position()).rows
+                rows = database.read(claims.changed_since, *cursor.recent_position()).rows
                 assert [row.cap_vcpus for row in rows] == [30.0 + number]
-                cursor.advance(rows)
+                cursor.note_rows(rows)
                 if number == 1:
                     first.end(commits=False)

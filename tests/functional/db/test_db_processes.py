@@ -44,27 +44,27 @@ def made_older(database: Database, by: float) -> None:
 
 
 def test_a_process_appears_is_renewed_and_ends(database: Database) -> None:
-    database.write(processes.appear, "cell", process("p1", age=100.0))
-    database.write(processes.appear, "cell", process("p1"))  # the answer to the first was lost
+    database.write(processes.record_process, "cell", process("p1", age=100.0))
+    database.write(processes.record_process, "cell", process("p1"))  # the answer to the first was lost
     made_older(database, 50.0)
     (old,) = database.read(processes.list_all, "cell")
     assert (old.about, old.binary, old.host) == (process("p1").about, CONDUCTOR_BINARY, "h1")
     assert old.last_seen - old.started_at == pytest.approx(50.0, abs=1.0)
     assert old.age >= 50.0
     with StatementCounter(database) as counter:
-        assert database.write(processes.renew, "cell", "p1")
-    assert [count.executions for count in counter.totals().values()] == [1]
+        assert database.write(processes.renew_process, "cell", "p1")
+    assert [count.executions for count in counter.totals_by_database().values()] == [1]
     assert database.read(processes.list_all, "cell")[0].age < 50.0
-    database.write(processes.end, "cell", "p1")
-    assert not database.write(processes.renew, "cell", "p1")
+    database.write(processes.end_process, "cell", "p1")
+    assert not database.write(processes.renew_process, "cell", "p1")
     assert database.read(processes.list_all, "cell") == []
 
 
 def test_what_died_long_ago_is_forgotten(database: Database) -> None:
-    database.write(processes.appear, "cell", process("dead"))
+    database.write(processes.record_process, "cell", process("dead"))
     made_older(database, 2 * HOUR)
-    database.write(processes.appear, "cell", process("alive"))
-    assert database.write(processes.forget, "cell", HOUR) == 1
+    database.write(processes.record_process, "cell", process("alive"))
+    assert database.write(processes.forget_dead, "cell", HOUR) == 1
     assert [found.uuid for found in database.read(processes.list_all, "cell")] == ["alive"]
 
 
@@ -76,7 +76,7 @@ def test_a_process_that_was_forgotten_makes_its_record_anew_and_takes_it_back(da
         return database.read(processes.list_all, "cell")
 
     assert wait_until(lambda: len(seen()) == 1, 90.0)
-    database.write(processes.end, "cell", seen()[0].uuid)
+    database.write(processes.end_process, "cell", seen()[0].uuid)
     assert wait_until(lambda: len(seen()) == 1, 90.0)
     presence.stop()
     assert seen() == []
@@ -89,9 +89,9 @@ def test_heartbeats_are_dated_by_the_database_whatever_the_clock_of_who_writes_t
     real = time.time
     with monkeypatch.context() as elsewhere:
         elsewhere.setattr(time, "time", lambda: real() + skew)
-        database.write(services.heartbeat, "h1", AGENT, 1)
-        database.write(services.heartbeat, "h1", AGENT, 1)
-        database.write(services.introduce, Beat(host="h2", binary=AGENT), About(release="1.2", messages="1.0", pid=7), 60.0)
+        database.write(services.record_heartbeat, "h1", AGENT, 1)
+        database.write(services.record_heartbeat, "h1", AGENT, 1)
+        database.write(services.introduce_service, Beat(host="h2", binary=AGENT), About(release="1.2", messages="1.0", pid=7), 60.0)
     now = database.read(clock.read)
     one, two = database.read(services.list_seen, AGENT)
     assert abs(now - one.service.last_seen) < HOUR / 2
@@ -99,16 +99,16 @@ def test_heartbeats_are_dated_by_the_database_whatever_the_clock_of_who_writes_t
     assert abs(now - 60.0 - (two.service.started_at or 0.0)) < HOUR / 2
     assert (two.service.release, two.service.messages, two.service.pid, two.service.report_count) == ("1.2", "1.0", 7, 1)
     made_older(database, HOUR)
-    assert min(database.read(services.signs, AGENT).ages) >= HOUR
+    assert min(database.read(services.read_signs, AGENT).ages) >= HOUR
 
 
 def test_a_reader_of_the_feed_knows_how_far_it_is_behind(database: Database) -> None:
-    assert database.read(feed.lag, 0) == feed.Lag(events=0, seconds=None)
+    assert database.read(feed.lag_after, 0) == feed.Lag(events=0, seconds=None)
     now = database.read(clock.read)
     for written in (now - HOUR, now):
         event = feed.NewEvent(kind=EventKind.HOST, key="h1", version=0, payload="{}")
-        database.write(feed.append, [event], written)
-    lags = [database.read(feed.lag, cursor) for cursor in (0, 1, 2, 3)]
+        database.write(feed.append_events, [event], written)
+    lags = [database.read(feed.lag_after, cursor) for cursor in (0, 1, 2, 3)]
     assert [lag.events for lag in lags] == [2, 1, 0, 0]
     assert (lags[0].seconds or 0.0) >= HOUR > (lags[1].seconds or 0.0)
     assert lags[2].seconds is None

@@ -57,13 +57,13 @@ def test_deleted_servers_are_forgotten_with_their_batches(cloud: World) -> None:
     cloud.settle()
 
     ahead = time.time() + 60.0
-    assert cloud.databases["cell1"].write(cell_purge.rows, 0.0) == 0, "nothing was deleted so long ago"
-    assert cloud.databases["cell1"].write(cell_purge.rows, ahead) == 5
-    assert cloud.databases["cell1"].write(cell_purge.rows, ahead) == 0
+    assert cloud.databases["cell1"].write(cell_purge.purge_rows, 0.0) == 0, "nothing was deleted so long ago"
+    assert cloud.databases["cell1"].write(cell_purge.purge_rows, ahead) == 5
+    assert cloud.databases["cell1"].write(cell_purge.purge_rows, ahead) == 0
     home = administration.find_cell(cloud.api, "cell1").uuid
-    assert cloud.api.write(api_purge.servers, 0.0, {home}) == 0
-    assert cloud.api.write(api_purge.servers, ahead, ()) == 0, "their cell was not purged"
-    assert cloud.api.write(api_purge.servers, ahead, {home}) == 5
+    assert cloud.api.write(api_purge.purge_servers, 0.0, {home}) == 0
+    assert cloud.api.write(api_purge.purge_servers, ahead, ()) == 0, "their cell was not purged"
+    assert cloud.api.write(api_purge.purge_servers, ahead, {home}) == 5
 
     left = remembered(cloud.databases["cell1"], cell.builds, cell.instance_actions, cell.instance_faults)
     assert left == {"builds": {kept}, "instance_actions": set(), "instance_faults": set()}

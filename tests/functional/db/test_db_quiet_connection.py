@@ -98,5 +98,5 @@ def test_the_url_can_ask_for_the_drivers_own_connections(options: str, kind: typ
         assert database.read(read_epoch) == before + 1
         assert database.read(lambda tx: type(tx.connection.driver_connection)) is kind
     finally:
-        database.dispose()
+        database.dispose_connections()
         ground.release()

@@ -78,11 +78,11 @@ def answer(connection: Connection, statement: str) -> tuple[Any, ...]:
 
 def test_every_answer_is_what_the_driver_reads(connections: tuple[Connection, Connection]) -> None:
     driver, ours = connections
-    pymysql_connection._column.cache_clear()
+    pymysql_connection._parse_column.cache_clear()
     for _ in range(3):  # columns are learnt, then known
         for statement in STATEMENTS:
             assert answer(ours, statement) == answer(driver, statement), statement
-    known = pymysql_connection._column.cache_info()
+    known = pymysql_connection._parse_column.cache_info()
     assert known.hits >= 2 * known.misses > 0
 
 

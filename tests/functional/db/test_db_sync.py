@@ -19,7 +19,7 @@ from db.cell import tables as cell
 from db.sql import ready
 from db.sql.engine import Database
 from db.sql.migrations import shorthand
-from db.sql.sync import Kind, current, first, latest, sync, version_table
+from db.sql.sync import Kind, current_version, first, latest_version, sync_schema, version_table
 from objects import errors
 from tests.support.databases import SERVERS, api_database, sqlite_url, synced, url_on
 
@@ -64,7 +64,7 @@ def test_the_comparison_notices_a_column_an_index_and_a_constraint(server: str, 
 @pytest.mark.parametrize("server", SERVERS)
 def test_sync_twice_is_sync_once(server: str, tmp_path: Path) -> None:
     with url_on(server, tmp_path) as url:
-        assert sync(url, "cell") == sync(url, "cell") == current(url, "cell") == latest("cell")
+        assert sync_schema(url, "cell") == sync_schema(url, "cell") == current_version(url, "cell") == latest_version("cell")
         heads = Database(url).read(lambda tx: tx.execute(sa.select(cell.feed_head)).all())
         assert [tuple(row) for row in heads] == [(1, 0, 0)]
 
@@ -72,8 +72,8 @@ def test_sync_twice_is_sync_once(server: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("server", SERVERS)
 def test_both_kinds_fit_into_one_database(server: str, tmp_path: Path) -> None:
     with url_on(server, tmp_path) as url:
-        sync(url, "api")
-        assert current(url, "cell") is None
+        sync_schema(url, "api")
+        assert current_version(url, "cell") is None
         database = synced(url, "cell")
         assert [database.read(differences, kind) for kind in KINDS] == [[], []]
 
@@ -89,7 +89,7 @@ def test_several_processes_may_sync_at_once(server: str, tmp_path: Path) -> None
         for process in processes:
             said, error = process.communicate(timeout=120)
             assert process.returncode == 0, error
-            assert said.strip() == latest("api")
+            assert said.strip() == latest_version("api")
         names = Database(url).read(lambda tx: tx.execute(sa.select(api.epochs.c.name)).scalars().all())
         assert sorted(names) == ["aggregates", "cells", "flavors", "groups", "hosts"]
 
@@ -104,8 +104,8 @@ def test_an_interrupted_run_without_transactional_ddl_is_taken_up(tmp_path: Path
                 tx.execute(sa.text(f"DROP TABLE {name}"))
 
         database.write(undo_half)
-        assert current(url, "cell") is None
-        sync(url, "cell")
+        assert current_version(url, "cell") is None
+        sync_schema(url, "cell")
         assert database.read(differences, "cell") == []
 
 
@@ -116,10 +116,10 @@ def test_a_database_from_before_the_first_revision_is_refused_and_stays_as_it_is
         database = synced(url, kind)
         database.write(lambda tx: tx.execute(sa.text(f"UPDATE {version_table(kind)} SET version_num = '0001'")))
         advice = f"run 'superconductor db sync' of commit .*brings it to {first(kind)}"
-        for refused in (lambda: sync(url, kind), lambda: ready.check(database, kind)):
+        for refused in (lambda: sync_schema(url, kind), lambda: ready.check_schema(database, kind)):
             with pytest.raises(errors.DatabaseUnavailable, match=advice):
                 refused()
-        assert current(url, kind) == "0001"
+        assert current_version(url, kind) == "0001"
         assert database.read(differences, kind) == []
 
 
@@ -131,7 +131,7 @@ def test_a_column_is_added_once_to_a_table_with_rows(server: str, tmp_path: Path
 
         def revise(tx: sa.Connection) -> None:
             with Operations.context(MigrationContext.configure(tx)):
-                shorthand.add_column("feed_head", shorthand.column("extra", sa.Integer, default=sa.text("7")))
+                shorthand.add_column("feed_head", shorthand.make_column("extra", sa.Integer, default=sa.text("7")))
 
         database.write(revise)
         database.write(revise)
@@ -162,10 +162,10 @@ def test_sync_beside_work_on_sqlite(tmp_path: Path) -> None:
 
     assert failed == []
     assert done[0] > 0
-    assert current(sqlite_url(tmp_path, "api"), "cell") == latest("cell")
+    assert current_version(sqlite_url(tmp_path, "api"), "cell") == latest_version("cell")
 
 
 def test_a_missing_folder_is_made(tmp_path: Path) -> None:
-    sync(sqlite_url(tmp_path / "a" / "b", "api"), "api")
+    sync_schema(sqlite_url(tmp_path / "a" / "b", "api"), "api")
 
     assert (tmp_path / "a" / "b" / "api.db").exists()

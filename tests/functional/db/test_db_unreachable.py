@@ -9,7 +9,7 @@ import sqlalchemy as sa
 
 from db.api.rows.tables import epochs
 from db.sql.engine import Database
-from db.sql.sync import current, sync
+from db.sql.sync import current_version, sync_schema
 from objects import errors
 from tests.support.databases import SERVERS, closed_port, skip_without_driver, url_on
 
@@ -54,7 +54,7 @@ def test_folder_that_cannot_be_made(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
 
     with pytest.raises(errors.DatabaseUnavailable, match="cannot be created: Not a directory"):
-        sync(f"sqlite:///{tmp_path}/file/below/api.db", "api")
+        sync_schema(f"sqlite:///{tmp_path}/file/below/api.db", "api")
 
 
 @pytest.mark.parametrize("server", SERVERS)
@@ -62,7 +62,7 @@ def test_database_without_schema_says_what_to_do(server: str, tmp_path: Path) ->
     with url_on(server, tmp_path) as url:
         if server == "sqlite":
             (tmp_path / Path(url).name).touch()
-        assert current(url, "api") is None
+        assert current_version(url, "api") is None
         assert "superconductor db sync" in refusal(url)
 
 

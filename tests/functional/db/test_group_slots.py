@@ -78,7 +78,7 @@ def test_they_are_told_by_texts_but_for_those_of_the_instances_that_are_placed(d
                 fault_domain=chance.choice((None, None, "a", "A")),
             )
         ]
-        database.write(group_slots.add, slots)
+        database.write(group_slots.add_slots, slots)
         placed = [slot for slot in slots if chance.random() < 0.1]
         asks = [placing(group, *(slot for slot in placed if slot.group_uuid == group.uuid)) for group in groups]
         found = {group.group_uuid: group for group in database.read(group_slots.read_to_place, asks)}
@@ -97,7 +97,7 @@ def test_moves_and_members_on_several_hosts_that_belong_together_are_told_one_by
         apart.uuid: slots_of(apart, ["h1", "h2"]),
         together.uuid: slots_of(together, ["h1", "H1"]),
     }
-    database.write(group_slots.add, [slot for some in slots.values() for slot in some])
+    database.write(group_slots.add_slots, [slot for some in slots.values() for slot in some])
     found = database.read(group_slots.read_to_place, [placing(moved, moves=True), placing(apart), placing(together)])
     by_uuid = {group.group_uuid: group for group in found}
     assert lines(by_uuid[together.uuid].placed) == Counter(["h1", "H1"])
@@ -111,7 +111,7 @@ def test_moves_and_members_on_several_hosts_that_belong_together_are_told_one_by
 def test_for_large_batches_they_are_told_one_by_one(database: Database, count: int) -> None:
     group = new_group()
     slots = slots_of(group, [f"h{n}" for n in range(3)])
-    database.write(group_slots.add, slots)
+    database.write(group_slots.add_slots, slots)
     batch = NewMembers(group=group, fault_domain=None, instances=tuple(str(n) for n in range(count)))
     [found] = database.read(group_slots.read_to_place, [batch])
     assert len(found.slots) == (0 if count == 500 else 3)
@@ -120,7 +120,7 @@ def test_for_large_batches_they_are_told_one_by_one(database: Database, count: i
 
 def test_a_name_with_an_end_of_line_is_no_other_hosts_name(database: Database) -> None:
     group = new_group()
-    database.write(group_slots.add, slots_of(group, ["h1\nh2", "h3"]))
+    database.write(group_slots.add_slots, slots_of(group, ["h1\nh2", "h3"]))
     [found] = database.read(group_slots.read_to_place, [placing(group)])
     assert {slot.host for slot in found.slots} == {"h1\nh2", "h3"}
     assert (found.placed, found.held) == ("", "")
@@ -131,7 +131,7 @@ def test_a_text_that_the_server_cuts_off_is_not_used(database: Database) -> None
         pytest.skip("only MariaDB and MySQL have a limit")
     group = new_group()
     slots = slots_of(group, [f"host-{n:04}" for n in range(500)])
-    database.write(group_slots.add, slots)
+    database.write(group_slots.add_slots, slots)
 
     def read(tx: ApiTransaction, limit: int) -> list[GroupSlots]:
         tx.execute(sa.text(f"SET SESSION group_concat_max_len = {limit}"))

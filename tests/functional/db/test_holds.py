@@ -35,7 +35,7 @@ def database(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
 
 
 def claimed(queue: Queue) -> list[str]:
-    return sorted(uuid for uuid, _, _ in queue.database.read(claims.taken, sorted(queue.mapped())))
+    return sorted(uuid for uuid, _, _ in queue.database.read(claims.list_claimed, sorted(queue.mapped())))
 
 
 def together(*works: Callable[[], bool]) -> list[bool]:
@@ -58,26 +58,26 @@ class TestHeld:
         spec, fences = queue.held(2)
         late = END - 1.0
         assert states(queue) == {"held"}
-        assert queue.database.read(leases.waiting, late, 10) == []
+        assert queue.database.read(leases.list_waiting, late, 10) == []
         assert queue.lease(spec.batch_id, now=late) == {}
         assert queue.database.write(leases.lease_without_spec, "one", FAR * 2, LEASE, 10) == []
-        assert queue.database.read(metering.queue, 5) == []
-        found = queue.database.read(due.look, late, 0.0, LEASE, 0.0)
+        assert queue.database.read(metering.count_queued, 5) == []
+        found = queue.database.read(due.look_for_work, late, 0.0, LEASE, 0.0)
         assert (found.requests, found.waiting, found.overdue, found.expired) == (False, False, False, False)
-        assert queue.database.read(due.look, END, 0.0, LEASE, 0.0).expired
-        assert queue.database.read(claims.orphans) == []
-        queue.database.write(leases.renew, fences, FAR)  # a driver that was late
+        assert queue.database.read(due.look_for_work, END, 0.0, LEASE, 0.0).expired
+        assert queue.database.read(claims.list_orphans) == []
+        queue.database.write(leases.renew_leases, fences, FAR)  # a driver that was late
         assert {row.lease_until for row in queue.requests().values()} == {0.0}
 
     def test_it_is_shown_with_its_hosts(self, queue: Queue) -> None:
         spec = queue.hold(2)
         [placing] = queue.database.read(holds.list_all, None)
-        assert (placing.id, placing.state, placing.expires_at) == (spec.batch_id, HoldState.PLACING, END)
+        assert (placing.id, placing.hold_state, placing.expires_at) == (spec.batch_id, HoldState.PLACING, END)
         assert [(server.held, server.host) for server in placing.servers] == [(False, None)] * 2
         other, fences = queue.held(2)
         found = queue.database.read(holds.read, other.batch_id, other.project_id)
         assert found is not None
-        assert (found.state, {server.uuid for server in found.servers}) == (HoldState.HELD, set(fences))
+        assert (found.hold_state, {server.uuid for server in found.servers}) == (HoldState.HELD, set(fences))
         assert all(server.host and server.cell for server in found.servers)
         assert queue.database.read(holds.read, other.batch_id, "another") is None
         assert queue.database.read(holds.list_all, "another") == []
@@ -85,7 +85,7 @@ class TestHeld:
     def test_there_are_only_so_many(self, queue: Queue) -> None:
         queue.hold()
         with pytest.raises(errors.OverQuota, match="max_holds"):
-            queue.database.write(holds.begin, "b", "p", "u", NOW, END, 1)
+            queue.database.write(holds.begin_hold, "b", "p", "u", NOW, END, 1)
 
     def test_its_project_is_charged(self, queue: Queue) -> None:
         spec, _ = queue.held(3)
@@ -96,7 +96,7 @@ class TestHeld:
     def test_a_restored_database_keeps_it_held(self, queue: Queue) -> None:
         """A comparison begins: holders lose their fences, and nothing expires until it is done."""
         spec, fences = queue.held(2)
-        now = queue.database.write(incarnation.advance)
+        now = queue.database.write(incarnation.advance_mark)
         assert queue.database.write(incarnation.close, now.uuid, "test")
         assert states(queue) == {"held"}
         assert all(row.fence > FENCE_STEP for row in queue.requests().values())
@@ -113,16 +113,16 @@ class TestParked:
         spec = queue.hold(2)
         fences = queue.lease(spec.batch_id)
         assert queue.boot(spec)
-        assert queue.database.write(holds.park, {spec.batch_id: fences}, NOW) == set()
+        assert queue.database.write(holds.park_requests, {spec.batch_id: fences}, NOW) == set()
         assert states(queue) == {"leased"}
 
     def test_only_under_its_fence(self, queue: Queue) -> None:
         spec = queue.hold(2)
         first = queue.lease(spec.batch_id)
         second = queue.lease(spec.batch_id, now=NOW + LEASE + 1.0)
-        assert queue.database.write(holds.park, {spec.batch_id: first}, NOW) == set()
-        assert queue.database.write(holds.park, {spec.batch_id: second}, NOW) == set(second)
-        assert queue.database.write(holds.park, {spec.batch_id: second}, NOW) == set(), "doubled"
+        assert queue.database.write(holds.park_requests, {spec.batch_id: first}, NOW) == set()
+        assert queue.database.write(holds.park_requests, {spec.batch_id: second}, NOW) == set(second)
+        assert queue.database.write(holds.park_requests, {spec.batch_id: second}, NOW) == set(), "doubled"
         assert queue.hand_over(second) == []
 
 
@@ -135,7 +135,7 @@ class TestEnds:
         assert not queue.expire(spec)
         assert not queue.release(spec)
         assert states(queue) == {"queued"}
-        assert queue.database.read(leases.waiting, NOW, 10) == [spec.batch_id]
+        assert queue.database.read(leases.list_waiting, NOW, 10) == [spec.batch_id]
         again = queue.lease(spec.batch_id)
         assert again == {uuid: fence + 2 for uuid, fence in fences.items()}
         assert claimed(queue) == before
@@ -143,9 +143,9 @@ class TestEnds:
 
     def test_it_expires_by_the_databases_clock(self, queue: Queue) -> None:
         spec, fences = queue.held(2)
-        assert queue.database.read(holds.expired, END - 1.0, 10) == []
+        assert queue.database.read(holds.list_expired, END - 1.0, 10) == []
         assert not queue.expire(spec, now=END - 1.0)
-        assert queue.database.read(holds.expired, END, 10) == [spec.batch_id]
+        assert queue.database.read(holds.list_expired, END, 10) == [spec.batch_id]
         assert queue.expire(spec, now=END)
         assert (queue.requests(), claimed(queue)) == ({}, [])
         assert {(mapped.deleted, mapped.state) for mapped in queue.mapped().values()} == {(True, "deleted")}
@@ -197,7 +197,7 @@ class TestEnds:
         spec = queue.hold(3)
         fences = queue.lease(spec.batch_id)
         parked, booted = together(
-            lambda: bool(queue.database.write(holds.park, {spec.batch_id: fences}, NOW)), lambda: queue.boot(spec)
+            lambda: bool(queue.database.write(holds.park_requests, {spec.batch_id: fences}, NOW)), lambda: queue.boot(spec)
         )
         assert booted
         assert states(queue) == ({"queued"} if parked else {"leased"}), turn

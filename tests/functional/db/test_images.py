@@ -86,7 +86,7 @@ def test_a_list_in_parts_is_whole_and_in_order(database: Database, order: tuple[
         )
         for _ in range(60)
     ]
-    database.write(images.add, made)
+    database.write(images.add_images, made)
     expected = [each for each in made if each.project_id != "p2"]
     for key in reversed(order):
         expected.sort(key=partial(images.place_of, order=(key,)), reverse=key[1])
@@ -97,7 +97,7 @@ def test_a_list_in_parts_is_whole_and_in_order(database: Database, order: tuple[
 
 def test_a_list_is_of_the_operator_and_one_project(database: Database) -> None:
     public, mine, theirs = image(), image("p1"), image("p2", "two")
-    database.write(images.add, [public, mine, theirs])
+    database.write(images.add_images, [public, mine, theirs])
 
     def found(project_id: str | None = "p1", **narrowed: tuple[str, ...]) -> set[str]:
         return set(in_parts(database, ImageQuery(project_id=project_id, order=NEWEST_FIRST, limit=2, **narrowed)))
@@ -111,7 +111,7 @@ def test_a_list_is_of_the_operator_and_one_project(database: Database) -> None:
 
 def test_a_row_that_cannot_be_read_hides_no_other(database: Database) -> None:
     made = [image(created_at=float(number)) for number in range(3)]
-    database.write(images.add, made)
+    database.write(images.add_images, made)
     spoiled = sa.update(table).where(table.c.image_id == made[1].image_id).values(details="[")
     database.write(lambda tx: tx.execute(spoiled))
     found = in_parts(database, ImageQuery(project_id="p1", order=NEWEST_FIRST, limit=1))
@@ -121,13 +121,13 @@ def test_a_row_that_cannot_be_read_hides_no_other(database: Database) -> None:
 
 def test_a_change_replaces_what_it_names(database: Database) -> None:
     made = image("p1", details=ImageDetails(min_disk=1, min_ram=2, properties={"a": "b"}, tags=("x",)))
-    database.write(images.add, [made])
-    changed = database.write(images.change, made.image_id, 5.0, name="new", min_ram=0, properties={})
+    database.write(images.add_images, [made])
+    changed = database.write(images.change_image, made.image_id, 5.0, name="new", min_ram=0, properties={})
     assert changed == database.read(images.get, made.image_id)
     assert (changed.name, changed.updated_at, changed.details) == ("new", 5.0, ImageDetails(min_disk=1, tags=("x",)))
     gone = str(uuid.uuid4())
     with pytest.raises(errors.NotFound):
-        database.write(images.change, gone, 5.0, name="new")
+        database.write(images.change_image, gone, 5.0, name="new")
     for change in (images.add_tag, images.remove_tag):
         with pytest.raises(errors.NotFound):
             database.write(change, gone, "x", 5.0)
@@ -135,7 +135,7 @@ def test_a_change_replaces_what_it_names(database: Database) -> None:
 
 def test_tags_that_are_given_at_once_are_all_there(database: Database) -> None:
     made = image("p1")
-    database.write(images.add, [made])
+    database.write(images.add_images, [made])
 
     def tag(number: int) -> None:
         database.write(images.add_tag, made.image_id, f"t{number}", 2.0)
@@ -144,7 +144,7 @@ def test_tags_that_are_given_at_once_are_all_there(database: Database) -> None:
     found = database.read(images.get, made.image_id)
     assert found is not None
     assert found.details == ImageDetails(tags=tuple(f"t{number}" for number in range(8)))
-    database.write(images.change, made.image_id, 3.0, tags=tuple(f"{number}" for number in range(IMAGE_TAGS_LIMIT)))
+    database.write(images.change_image, made.image_id, 3.0, tags=tuple(f"{number}" for number in range(IMAGE_TAGS_LIMIT)))
     with pytest.raises(errors.OverQuota):
         database.write(images.add_tag, made.image_id, "more", 4.0)
 
@@ -158,7 +158,7 @@ def add_as_before(database: Database, image_id: str, project_id: str, name: str)
 
 def test_rows_of_an_older_release_are_completed_from_the_store(database: Database, store: FolderStore) -> None:
     """Whose an image is stays as the row says, whatever the record says."""
-    record = store.add([b"x" * 512], name="renamed", image_id=str(uuid.uuid4()), min_disk=3, properties={"a": "b"}, owner="")
+    record = store.add_image([b"x" * 512], name="renamed", image_id=str(uuid.uuid4()), min_disk=3, properties={"a": "b"}, owner="")
     add_as_before(database, record.id, "p1", "first")
     lost = str(uuid.uuid4())
     add_as_before(database, lost, "p1", "lost")
@@ -166,13 +166,13 @@ def test_rows_of_an_older_release_are_completed_from_the_store(database: Databas
     found, gone = database.read(images.get, record.id), database.read(images.get, lost)
     assert found is not None
     assert gone is not None
-    assert (found.project_id, found.name, found.details) == ("p1", "renamed", record.details)
+    assert (found.project_id, found.name, found.details) == ("p1", "renamed", record.image_details)
     assert (gone.name, gone.details) == ("lost", ImageDetails())
     assert database.read(images.without_details) == []
 
 
 def test_an_image_of_a_project_without_a_row_gets_one(database: Database, store: FolderStore) -> None:
-    record = store.add([b"x" * 512], name="one", image_id=str(uuid.uuid4()), owner="p2")
+    record = store.add_image([b"x" * 512], name="one", image_id=str(uuid.uuid4()), owner="p2")
     database.write(server_images.add_upload, record.id, UploadedImage(name="one", owner="p1"), ImageLimits(), 1.0)
     complete_rows(database, store)
     assert database.read(images.get, record.id) is None, "it is not complete"
@@ -184,13 +184,13 @@ def test_an_image_of_a_project_without_a_row_gets_one(database: Database, store:
 
 
 def test_images_of_the_operator_without_a_hash_are_missing(database: Database, store: FolderStore) -> None:
-    public = store.add([b"x" * 512], name="public", image_id=str(uuid.uuid4()))
-    store.add([b"x" * 512], name="forged", image_id=str(uuid.uuid4()), owner="p1")
-    found = msgspec.structs.replace(public.stored(""), hash_value="")
-    database.write(images.add, [found])
+    public = store.add_image([b"x" * 512], name="public", image_id=str(uuid.uuid4()))
+    store.add_image([b"x" * 512], name="forged", image_id=str(uuid.uuid4()), owner="p1")
+    found = msgspec.structs.replace(public.to_stored(""), hash_value="")
+    database.write(images.add_images, [found])
     [(missing, project_id)] = missing_images(database, store)
     assert (missing.id, project_id) == (public.id, "")
-    database.write(images.record_hash, missing.stored(project_id))
+    database.write(images.record_hash, missing.to_stored(project_id))
     assert missing_images(database, store) == []
     database.write(images.record_hash, msgspec.structs.replace(found, hash_value="cd" * 64))
     kept = database.read(images.get, public.id)

@@ -54,8 +54,8 @@ def test_an_empty_ledger_is_an_empty_page(database: Database) -> None:
 def test_a_page_of_the_longest_names_is_whole(database: Database) -> None:
     """MariaDB cuts off what is longer than a MiB."""
     names = [f"{n:04}" + "\N{GRINNING FACE}" * 251 for n in range(dialect.JSON_ARRAY_SIZE)]
-    database.write(host_mappings.add, [HostMapping(host=name, cell_uuid=CELLS[0]) for name in names], 0.0)
-    assert database.read(host_mappings.homes) == dict.fromkeys(names, CELLS[0])
+    database.write(host_mappings.add_mappings, [HostMapping(host=name, cell_uuid=CELLS[0]) for name in names], 0.0)
+    assert database.read(host_mappings.cell_uuid_by_host) == dict.fromkeys(names, CELLS[0])
 
 
 @pytest.mark.parametrize(("custom", "capacity"), [('{"CUSTOM_GPU":4}', 8.0), ("nonsense", 0.0)])

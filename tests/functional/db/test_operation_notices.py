@@ -26,18 +26,18 @@ def database(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Databas
     place = Ground(request.param, tmp_path)
     database = Database(place.database("api"), name="api", outbox=True)
     yield database
-    place.end(database.dispose, place.release)
+    place.end(database.dispose_connections, place.release)
 
 
 def told(database: Database) -> list[tuple[str, str, str | None]]:
     """Event, server and host of what was not told before, as the documents have them, without the scheduler's."""
-    notices = [each.notice for each in database.write(outbox.take, "api", NOW, NOW, 1000)]
-    database.write(lambda tx: outbox.drop(tx, "api", FAR))
-    subjects = database.read(outbox.subjects, "api", notices)
+    notices = [each.notice for each in database.write(outbox.take_notices, "api", NOW, NOW, 1000)]
+    database.write(lambda tx: outbox.drop_notices(tx, "api", FAR))
+    subjects = database.read(outbox.subjects_of, "api", notices)
     found = []
     for notice in notices:
         if notice.event_type.startswith("instance."):
-            document = payload.message(notice, subjects[notice.subject], "here")
+            document = payload.make_message(notice, subjects[notice.subject], "here")
             data = document["payload"]["nova_object.data"]
             found.append((document["event_type"], data["uuid"], data["host"]))
     return found
@@ -64,7 +64,7 @@ def test_a_shelved_server_is_told_to_have_left_its_host_and_to_be_deleted_once(d
     moves.tell_held(server, shelve.number)
     moves.step("finish", shelve)
     assert told(database) == []
-    moves.queue.ledger.write(shelving.offload, [shelve.uuid], NOW)
+    moves.queue.ledger.write(shelving.offload_servers, [shelve.uuid], NOW)
     moves.tell_gone(server)
     assert told(database) == [(EventType.UPDATE, server, None)]
     moves.queue.delete(server)
@@ -77,7 +77,9 @@ def test_a_resized_server_is_told_with_its_new_size_and_a_reverted_one_with_its_
     before = moves.server(server).host
     operation = moves.moved(server, OperationKind.RESIZE, flavor=LARGE)
     moves.switch(operation)
-    subject = database.read(outbox.subjects, "api", [each.notice for each in database.write(outbox.take, "api", NOW, NOW, 1000)])
+    subject = database.read(
+        outbox.subjects_of, "api", [each.notice for each in database.write(outbox.take_notices, "api", NOW, NOW, 1000)]
+    )
     spec = subject[server].spec
     assert spec is not None
     assert spec.flavor == LARGE
@@ -93,6 +95,6 @@ def test_a_request_for_a_move_names_the_server_that_it_moves(database: Database)
     server = moves.active()
     operation = moves.migrate(server)
     batch = moves.body(operation.twin_uuid or "").server.batch_id
-    database.write(lambda tx: outbox.drop(tx, "api", FAR))
+    database.write(lambda tx: outbox.drop_notices(tx, "api", FAR))
     moves.placed(operation)
     assert database.read(outbox._of_batches, [batch])[batch].server_uuid == server

@@ -47,7 +47,7 @@ def moves(database: Database, request: pytest.FixtureRequest) -> Iterator[Moves]
     if request.param == "of users":
         database.write(quotas.change_user, "p", "u", OwnLimits(instances=-1), QuotaLimits())
     yield made
-    assert database.read(quota_audit.differences) == []
+    assert database.read(quota_audit.list_differences) == []
 
 
 def delete(moves: Moves, server: str) -> builds.Deleted | None:
@@ -179,12 +179,12 @@ def test_a_migration_ends_with_the_twin_as_the_server(moves: Moves) -> None:
 
 def test_a_twin_that_waits_for_its_source_is_not_in_the_queue(moves: Moves) -> None:
     """A guest may take minutes to shut down: no scheduler, host or conductor is missing meanwhile."""
-    server, before = moves.active(), moves.database.read(mappings.queue).depth
+    server, before = moves.active(), moves.database.read(mappings.measure_queue).depth
     operation = moves.migrate(server)
-    assert moves.database.read(mappings.queue).depth == before + 1
+    assert moves.database.read(mappings.measure_queue).depth == before + 1
     assert moves.hold(moves.placed(operation))
-    assert moves.database.read(mappings.queue).depth == before
-    assert sum(each.count for each in moves.database.read(metering.queue, 20)) == before
+    assert moves.database.read(mappings.measure_queue).depth == before
+    assert sum(each.count for each in moves.database.read(metering.count_queued, 20)) == before
     moves.give_up(operation)
 
 
@@ -202,7 +202,7 @@ def test_others_know_a_moved_server_as_the_body_that_it_is(moves: Moves) -> None
     assert moves.database.read(claims.hosts_of, "p", [twin]) == {}, "it is no server"
     assert [each.body_uuid for each in moves.database.read(mappings.of_batch, home.batch_id)] == [twin]
     moves.tell(server, EventKind.ENDED, state="deleted", terminated_at=NOW)
-    ahead = moves.queue.database.now() + 1e6
+    ahead = moves.queue.database.current_time() + 1e6
     assert server not in moves.database.read(purge.old_servers, ahead, {moves.cell}), "what it points to lives"
     delete(moves, server)
     moves.tell(twin, EventKind.ENDED, state="deleted", terminated_at=NOW)
@@ -218,7 +218,7 @@ def test_an_operation_that_ends_is_counted_once_it_is_committed(moves: Moves) ->
     operation = moves.moved(moves.active())
 
     def lose(tx: Connection, stamp: claims.Stamp) -> None:
-        steps.switch(tx, stamp, [operation.uuid], NOW)  # type: ignore[arg-type]  # any transaction will do
+        steps.switch_servers(tx, stamp, [operation.uuid], NOW)  # type: ignore[arg-type]  # any transaction will do
         raise errors.Conflict("the transaction is lost")
 
     before = counter._value.get()

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from db.api.queue.accepting import NewBatch, foresee
+from db.api.queue.accepting import NewBatch, foresee_accept
 from db.api.servers import addresses, networks, ports
 from db.sql.engine import Database
 from objects import errors
@@ -68,7 +68,7 @@ def boot_with(database: Database, network: Network, *made: ProjectPort) -> str:
 def give(moves: Moves, server: str, network: Network, port: ProjectPort) -> None:
     """As if the server had been accepted with the port."""
     wanted = addresses.Wanted(servers=(server,), ports=(PortRequest(network=network, port_uuid=port.uuid),))
-    moves.database.write(addresses.claim, [wanted])
+    moves.database.write(addresses.claim_addresses, [wanted])
 
 
 def test_a_port_has_its_addresses_before_it_has_a_server(queue: Queue, network: Network) -> None:
@@ -114,7 +114,7 @@ def test_a_port_goes_to_one_server(queue: Queue, network: Network) -> None:
     arrival = NewBatch(
         spec=fleet.spec(), servers=tuple(servers(1)), deadline=FAR, ports=(PortRequest(network=network, port_uuid=port.uuid),)
     )
-    assert "is still in use" in queue.database.read(foresee, arrival)[1][0]
+    assert "is still in use" in queue.database.read(foresee_accept, arrival)[1][0]
     gone = msgspec.structs.replace(port, uuid=str(uuid.uuid4()))
     with pytest.raises(errors.Invalid, match=f"Port {gone.uuid} could not be found"):
         boot_with(queue.database, network, gone)
@@ -198,7 +198,7 @@ def test_a_port_is_attached_and_detached(moves: Moves, network: Network) -> None
     operation = moves.accept(server, OperationKind.ATTACH_INTERFACE, port=PortRequest(network=network, port_uuid=port.uuid))
     assert operation.args.mac == port.mac
     assert addresses_of(moves.database, [server]) == list(port.addresses)
-    moves.database.write(addresses.detach, server, port.mac, NOW)
+    moves.database.write(addresses.detach_interface, server, port.mac, NOW)
     assert moves.database.read(ports.get, port.uuid) == port
     assert used(moves.database) == 2
 
@@ -230,11 +230,11 @@ def test_the_addresses_of_a_port_that_is_deleted_after_its_server_stay_with_the_
 
 def test_names_and_tags_change(queue: Queue, network: Network) -> None:
     port = make(queue.database, network, name="a")
-    queue.database.write(ports.update, port.uuid, {"name": "b"}, NOW + 1)
+    queue.database.write(ports.update_port, port.uuid, {"name": "b"}, NOW + 1)
     queue.database.write(ports.set_tags, port.uuid, ["y", "x"], NOW + 2)
     found = queue.database.read(ports.get, port.uuid)
     assert found == msgspec.structs.replace(port, name="b", tags=("x", "y"), updated_at=NOW + 2)
-    for change in (ports.update, ports.set_tags):
+    for change in (ports.update_port, ports.set_tags):
         with pytest.raises(errors.NotFound):
             queue.database.write(change, str(uuid.uuid4()), {}, NOW)
 

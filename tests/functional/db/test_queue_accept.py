@@ -37,8 +37,8 @@ def test_every_server_has_a_request_and_a_mapping_and_the_batch_its_spec(queue: 
         assert (server.name, server.launch_index, server.batch_id) == (new.name, new.launch_index, spec.batch_id)
         assert (server.project_id, server.user_id, server.availability_zone) == ("p1", "u1", "east")
         assert (server.created_at, server.updated_at, server.state) == (NOW, NOW, "building")
-    assert queue.database.read(mappings.specs, [spec.batch_id, "unknown"]) == {spec.batch_id: spec}
-    assert queue.database.read(mappings.queue) == mappings.Queue(depth=3, oldest=NOW)
+    assert queue.database.read(mappings.specs_by_batch, [spec.batch_id, "unknown"]) == {spec.batch_id: spec}
+    assert queue.database.read(mappings.measure_queue) == mappings.Queue(depth=3, oldest=NOW)
 
 
 def test_a_token_used_again_is_answered_with_the_servers_of_the_first_time(queue: Queue) -> None:
@@ -78,7 +78,7 @@ def test_a_token_whose_servers_are_purged_makes_no_new_ones(queue: Queue) -> Non
     first = accept(queue, list(servers(3)), token="once")
     for uuid_ in first.uuids:
         queue.delete(uuid_)
-    queue.database.write(purge.servers, NOW + 10_000, [])
+    queue.database.write(purge.purge_servers, NOW + 10_000, [])
     with pytest.raises(errors.Conflict, match="no longer on record"):
         accept(queue, list(servers(3)), token="once")
     assert queue.requests() == {}
@@ -125,5 +125,5 @@ def test_a_uuid_that_is_taken_is_a_conflict_and_nothing_is_written(queue: Queue,
     with pytest.raises(errors.Conflict, match="is taken"):
         queue.database.write(accept_batch, spec, news, now=NOW, deadline=FAR, token="unused")
     assert (queue.requests(), queue.mapped()) == before
-    assert queue.database.read(mappings.specs, [spec.batch_id]) == {}
+    assert queue.database.read(mappings.specs_by_batch, [spec.batch_id]) == {}
     assert not accept(queue, list(servers(1)), token="unused").replayed

@@ -25,17 +25,17 @@ CELL, OTHER = CELLS
 def event(kind: EventKind, uuid: str, version: int, *, host: str = "h0", state: str = "", **changes: Any) -> FeedEvent:
     shown = state or {EventKind.ACTIVE: "active", EventKind.ENDED: "error"}.get(kind, "building")
     summary = InstanceSummary(state=shown, host=host, node=host, updated_at=NOW + version, **changes)
-    return FeedEvent(sequence=0, kind=kind, key=uuid, version=version, payload=stored.dump(summary))
+    return FeedEvent(sequence=0, kind=kind, key=uuid, version=version, payload=stored.dump_value(summary))
 
 
 def apply(queue: Queue, *page: FeedEvent, cell: str = CELL) -> None:
     """As the only applier of the cell's feed."""
-    cursor = queue.database.write(events.cursor, cell)
+    cursor = queue.database.write(events.lock_cursor, cell)
     apply_from(queue, cursor, page, cell)
 
 
 def apply_from(queue: Queue, cursor: int, page: Sequence[FeedEvent], cell: str = CELL) -> None:
-    queue.ledger.write(events.apply, FeedPosition(cell_uuid=cell, cursor=cursor, upto=cursor + len(page)), page)
+    queue.ledger.write(events.apply_page, FeedPosition(cell_uuid=cell, cursor=cursor, upto=cursor + len(page)), page)
 
 
 def handed_over(queue: Queue, count: int = 1, **asked: Any) -> list[str]:
@@ -104,7 +104,7 @@ def test_a_page_tells_several_stories_at_once(queue: Queue) -> None:
     assert queue.site.overfull() == []
     shown = {uuid: (found.state, found.seen) for uuid, found in queue.mapped().items()}
     assert shown == {moved: ("active", 4), ended: ("error", 2), active: ("active", 2), brief: ("deleted", 3)}
-    assert queue.database.write(events.cursor, CELL) == 7
+    assert queue.database.write(events.lock_cursor, CELL) == 7
 
 
 def test_an_event_that_is_not_newer_changes_nothing(queue: Queue) -> None:
@@ -143,7 +143,7 @@ def test_what_another_cell_says_of_an_instance_does_not_count(queue: Queue, kind
     apply(queue, *page, cell=OTHER)
     apply(queue, *page[1:], cell=CELL)
     assert (queue.mapped(), queue.site.claimed(), queue.site.inventories()) == before
-    assert (queue.database.write(events.cursor, OTHER), queue.database.write(events.cursor, CELL)) == (3, 2)
+    assert (queue.database.write(events.lock_cursor, OTHER), queue.database.write(events.lock_cursor, CELL)) == (3, 2)
 
 
 def test_a_deleted_server_is_followed_to_its_end(queue: Queue) -> None:
@@ -151,21 +151,21 @@ def test_a_deleted_server_is_followed_to_its_end(queue: Queue) -> None:
     queue.delete(uuid)
     apply(queue, event(EventKind.ACTIVE, uuid, 2))
     assert queue.site.claimed().keys() == {uuid}
-    assert [found.uuid for found in queue.database.read(mappings.deleting, 10)] == [uuid]
+    assert [found.uuid for found in queue.database.read(mappings.list_deleting, 10)] == [uuid]
     apply(queue, event(EventKind.ENDED, uuid, 4, state="deleted"))
     assert queue.site.claimed() == {}
-    assert queue.database.read(mappings.deleting, 10) == []
+    assert queue.database.read(mappings.list_deleting, 10) == []
 
 
 class TestCursor:
     def test_a_cell_never_read_begins_at_the_beginning(self, queue: Queue) -> None:
-        assert [queue.database.write(events.cursor, CELL) for _ in range(2)] == [0, 0]
+        assert [queue.database.write(events.lock_cursor, CELL) for _ in range(2)] == [0, 0]
         apply(queue)
-        assert queue.database.write(events.cursor, CELL) == 0
+        assert queue.database.write(events.lock_cursor, CELL) == 0
 
     def test_who_read_from_another_place_writes_nothing(self, queue: Queue) -> None:
         first, second = handed_over(queue, 2)
-        queue.database.write(events.cursor, CELL)
+        queue.database.write(events.lock_cursor, CELL)
         page = [event(EventKind.ENDED, first, 2), event(EventKind.ENDED, second, 2)]
         apply_from(queue, 0, page[:1])
         before = queue.mapped(), queue.site.claimed()
@@ -173,18 +173,18 @@ class TestCursor:
             with pytest.raises(errors.Conflict, match="another applier"):
                 apply_from(queue, cursor, page)
         assert (queue.mapped(), queue.site.claimed()) == before
-        assert queue.database.write(events.cursor, CELL) == 1
+        assert queue.database.write(events.lock_cursor, CELL) == 1
         apply_from(queue, 1, page[1:])
         assert queue.site.claimed() == {}
 
     def test_of_appliers_that_meet_one_wins_each_page(self, queue: Queue) -> None:
         uuids = handed_over(queue, 12)
-        queue.database.write(events.cursor, CELL)
+        queue.database.write(events.lock_cursor, CELL)
         story = [event(EventKind.ENDED, uuid, 2) for uuid in uuids]
         won: list[int] = []
 
         def follow(_: int) -> None:
-            while (cursor := queue.database.write(events.cursor, CELL)) < len(story):
+            while (cursor := queue.database.write(events.lock_cursor, CELL)) < len(story):
                 try:
                     apply_from(queue, cursor, story[cursor : cursor + 3])
                 except errors.Conflict:
@@ -197,12 +197,12 @@ class TestCursor:
         assert queue.site.overfull() == []
 
     def test_capacities_come_with_their_page_or_not_at_all(self, queue: Queue) -> None:
-        position = FeedPosition(cell_uuid=CELL, cursor=queue.database.write(events.cursor, CELL), upto=1)
+        position = FeedPosition(cell_uuid=CELL, cursor=queue.database.write(events.lock_cursor, CELL), upto=1)
         host = next(host for host, home in queue.site.homes.items() if home == CELL)
-        queue.ledger.write(events.apply, position, [], [fleet.node(host, vcpus=48), fleet.node("new", vcpus=8)])
+        queue.ledger.write(events.apply_page, position, [], [fleet.node(host, vcpus=48), fleet.node("new", vcpus=8)])
         assert (queue.site.inventories()[host].cap_vcpus, queue.site.inventories()["new"].cell_uuid) == (48.0, CELL)
         with pytest.raises(errors.Conflict):
-            queue.ledger.write(events.apply, position, [], [fleet.node(host, vcpus=1)])
+            queue.ledger.write(events.apply_page, position, [], [fleet.node(host, vcpus=1)])
         assert queue.site.inventories()[host].cap_vcpus == 48.0
 
 

@@ -18,7 +18,7 @@ LATER = NOW + LEASE + 1.0
 
 def test_a_lease_takes_the_whole_batch_under_the_next_fence(queue: Queue) -> None:
     spec = queue.accept(3, deadline=2000.0)
-    [batch] = queue.database.write(leases.lease, "one", [spec.batch_id], NOW, LEASE)
+    [batch] = queue.database.write(leases.lease_batches, "one", [spec.batch_id], NOW, LEASE)
     assert (batch.batch_id, batch.spec) == (spec.batch_id, spec)
     assert [(r.name, r.launch_index, r.fence) for r in batch.requests] == [
         ("server-0", 0, 1),
@@ -33,9 +33,9 @@ def test_a_lease_takes_the_whole_batch_under_the_next_fence(queue: Queue) -> Non
 
 def test_what_is_leased_is_neither_waiting_nor_leased_again(queue: Queue) -> None:
     spec = queue.accept(2)
-    assert queue.database.read(leases.waiting, NOW, 10) == [spec.batch_id]
+    assert queue.database.read(leases.list_waiting, NOW, 10) == [spec.batch_id]
     queue.lease(spec.batch_id)
-    assert queue.database.read(leases.waiting, NOW + LEASE - 1.0, 10) == []
+    assert queue.database.read(leases.list_waiting, NOW + LEASE - 1.0, 10) == []
     assert queue.lease(spec.batch_id, owner="two", now=NOW + LEASE - 1.0) == {}
     assert {row.owner for row in queue.requests().values()} == {"one"}
 
@@ -43,7 +43,7 @@ def test_what_is_leased_is_neither_waiting_nor_leased_again(queue: Queue) -> Non
 def test_a_lease_that_ran_out_is_taken_over_under_a_higher_fence(queue: Queue) -> None:
     spec = queue.accept(2)
     first = queue.lease(spec.batch_id)
-    assert queue.database.read(leases.waiting, LATER, 10) == [spec.batch_id]
+    assert queue.database.read(leases.list_waiting, LATER, 10) == [spec.batch_id]
     second = queue.lease(spec.batch_id, owner="two", now=LATER)
     assert second == {uuid: fence + 1 for uuid, fence in first.items()}
     assert {(row.owner, row.lease_until) for row in queue.requests().values()} == {("two", LATER + LEASE)}
@@ -51,10 +51,10 @@ def test_a_lease_that_ran_out_is_taken_over_under_a_higher_fence(queue: Queue) -
 
 def test_several_batches_are_leased_at_once_each_with_its_own_spec(queue: Queue) -> None:
     specs = {spec.batch_id: spec for spec in (queue.accept(2), queue.accept(1), queue.accept(3))}
-    batches = queue.database.write(leases.lease, "one", [*specs, "unknown"], NOW, LEASE)
+    batches = queue.database.write(leases.lease_batches, "one", [*specs, "unknown"], NOW, LEASE)
     assert {batch.batch_id: batch.spec for batch in batches} == specs
     assert sorted(len(batch.requests) for batch in batches) == [1, 2, 3]
-    assert queue.database.write(leases.lease, "one", [], NOW, LEASE) == []
+    assert queue.database.write(leases.lease_batches, "one", [], NOW, LEASE) == []
 
 
 def test_only_what_is_still_queued_of_a_batch_is_leased(queue: Queue) -> None:
@@ -74,8 +74,8 @@ def test_the_most_urgent_and_then_the_oldest_wait_in_front(queue: Queue) -> None
         tx.execute(sa.update(build_requests).where(build_requests.c.batch_id == urgent).values(priority=5))
 
     queue.database.write(raise_priority)
-    assert queue.database.read(leases.waiting, NOW, 10) == [urgent, oldest, newest]
-    assert queue.database.read(leases.waiting, NOW, 2) == [urgent, oldest]
+    assert queue.database.read(leases.list_waiting, NOW, 10) == [urgent, oldest, newest]
+    assert queue.database.read(leases.list_waiting, NOW, 2) == [urgent, oldest]
 
 
 def test_more_requests_than_fit_into_one_statement(queue: Queue) -> None:
@@ -83,9 +83,9 @@ def test_more_requests_than_fit_into_one_statement(queue: Queue) -> None:
     spec = queue.accept(1100)
     fences = queue.lease(spec.batch_id)
     assert len(fences) == 1100
-    fences = queue.database.write(leases.refence, fences)
+    fences = queue.database.write(leases.refence_requests, fences)
     assert set(fences.values()) == {2}
-    queue.database.write(leases.renew, fences, 5000.0)
+    queue.database.write(leases.renew_leases, fences, 5000.0)
     assert {(row.fence, row.lease_until) for row in queue.requests().values()} == {(2, 5000.0)}
     assert len(queue.hand_over(fences)) == 1100
     assert queue.requests() == {}
@@ -119,7 +119,7 @@ def test_of_conductors_that_meet_one_gets_each_request(queue: Queue) -> None:
 class TestRefence:
     def test_each_request_still_held_gets_the_next_fence(self, queue: Queue) -> None:
         fences = queue.leased(3)
-        newer = queue.database.write(leases.refence, fences)
+        newer = queue.database.write(leases.refence_requests, fences)
         assert newer == dict.fromkeys(fences, 2)
         assert {uuid: row.fence for uuid, row in queue.requests().items()} == newer
         assert queue.hand_over(fences) == []
@@ -131,29 +131,29 @@ class TestRefence:
         deleted, handed, overtaken, held = fences
         queue.delete(deleted)
         queue.hand_over({handed: 1})
-        queue.database.write(leases.refence, {overtaken: 1})
-        assert queue.database.write(leases.refence, fences) == {held: 2}
+        queue.database.write(leases.refence_requests, {overtaken: 1})
+        assert queue.database.write(leases.refence_requests, fences) == {held: 2}
         assert {uuid: row.fence for uuid, row in queue.requests().items()} == {overtaken: 2, held: 2}
-        assert queue.database.write(leases.refence, {"unknown": 1}) == {}
-        assert queue.database.write(leases.refence, {}) == {}
+        assert queue.database.write(leases.refence_requests, {"unknown": 1}) == {}
+        assert queue.database.write(leases.refence_requests, {}) == {}
 
     def test_a_request_that_nobody_drives_has_no_fence_to_change(self, queue: Queue) -> None:
         queue.accept(1)
         [uuid] = queue.requests()
-        assert queue.database.write(leases.refence, {uuid: 0}) == {}
+        assert queue.database.write(leases.refence_requests, {uuid: 0}) == {}
         assert queue.requests()[uuid].fence == 0
 
     def test_requests_of_different_fences_are_refenced_together(self, queue: Queue) -> None:
         fences = queue.leased(2)
         first, second = fences
-        fences |= queue.database.write(leases.refence, {first: 1})
-        assert queue.database.write(leases.refence, fences) == {first: 3, second: 2}
+        fences |= queue.database.write(leases.refence_requests, {first: 1})
+        assert queue.database.write(leases.refence_requests, fences) == {first: 3, second: 2}
 
     def test_of_two_who_change_their_mind_one_does(self, queue: Queue) -> None:
         """However often it is asked under one fence, that fence is raised once."""
         fences = queue.leased(10)
         won: list[str] = []
-        assert run_threads(4, lambda _: won.extend(queue.database.write(leases.refence, fences))) == []
+        assert run_threads(4, lambda _: won.extend(queue.database.write(leases.refence_requests, fences))) == []
         assert sorted(won) == sorted(fences)
         assert {row.fence for row in queue.requests().values()} == {2}
 
@@ -162,17 +162,17 @@ class TestRenew:
     def test_the_holder_extends_or_shortens_its_lease(self, queue: Queue) -> None:
         spec = queue.accept(2)
         fences = queue.lease(spec.batch_id)
-        queue.database.write(leases.renew, fences, FAR)
-        assert queue.database.read(leases.waiting, LATER, 10) == []
-        queue.database.write(leases.renew, fences, NOW + 1.0)
-        assert queue.database.read(leases.waiting, NOW + 1.0, 10) == [spec.batch_id]
+        queue.database.write(leases.renew_leases, fences, FAR)
+        assert queue.database.read(leases.list_waiting, LATER, 10) == []
+        queue.database.write(leases.renew_leases, fences, NOW + 1.0)
+        assert queue.database.read(leases.list_waiting, NOW + 1.0, 10) == [spec.batch_id]
         assert queue.lease(spec.batch_id, now=NOW + 1.0) == dict.fromkeys(fences, 2)
 
     def test_a_lease_that_was_taken_over_is_not_touched(self, queue: Queue) -> None:
         spec = queue.accept(2)
         old = queue.lease(spec.batch_id)
         queue.lease(spec.batch_id, owner="two", now=LATER)
-        queue.database.write(leases.renew, old, 0.0)
+        queue.database.write(leases.renew_leases, old, 0.0)
         assert {row.lease_until for row in queue.requests().values()} == {LATER + LEASE}
 
     def test_a_claim_that_locks_a_request_does_not_hold_up_the_leases_of_others(self, queue: Queue) -> None:

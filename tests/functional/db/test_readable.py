@@ -32,12 +32,12 @@ def test_the_log_names_table_key_and_column(tmp_path: Path, caplog: pytest.LogCa
         database.write(keypairs.create, pair)
     damage(database, tables.keypairs.c[column], value, tables.keypairs.c.name == "bad")
     with caplog.at_level(logging.ERROR, "db.sql.readable"):
-        assert [pair.name for pair in database.read(keypairs.page, "u")] == ["good"]
+        assert [pair.name for pair in database.read(keypairs.list_page, "u")] == ["good"]
     [line] = [record.getMessage() for record in caplog.records]
     assert line.startswith(f"keypairs id=1 column {column} cannot be read, and is left out: ")
     with pytest.raises(errors.Conflict, match=f"^keypairs id=1 column {column} cannot be read .* correct or delete this row"):
         database.read(keypairs.get, "u", "bad")
-    database.dispose()
+    database.dispose_connections()
 
 
 def test_a_page_of_servers_is_as_long_as_it_would_be_without_the_row(tmp_path: Path) -> None:

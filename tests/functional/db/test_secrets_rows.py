@@ -64,15 +64,15 @@ class TestQueued:
         queue = Queue(api)
         handed, deleted, waiting = accept(api, 2), accept(api), accept(api)
         assert api.read(secrets.of_request, handed.batch_id) == LONG
-        assert api.read(secrets.decided) == []
+        assert api.read(secrets.list_decided) == []
         first, second = queue.lease(handed.batch_id)
         queue.hand_over({first: 1})
-        assert api.read(secrets.decided) == []
+        assert api.read(secrets.list_decided) == []
         queue.bury({second: 1})
         (gone,) = queue.lease(deleted.batch_id)
         queue.delete(gone)
-        assert sorted(api.read(secrets.decided)) == sorted([handed.batch_id, deleted.batch_id])
-        api.write(secrets.erase_requests, api.read(secrets.decided))
+        assert sorted(api.read(secrets.list_decided)) == sorted([handed.batch_id, deleted.batch_id])
+        api.write(secrets.erase_requests, api.read(secrets.list_decided))
         kept = [api.read(secrets.of_request, spec.batch_id) is not None for spec in (handed, deleted, waiting)]
         assert kept == [False, False, True]
 
@@ -98,26 +98,26 @@ def new(uuid: str, fence: int = 1) -> staging.NewInstance:
 
 
 def stage(cell: Database, *uuids: str, spec: RequestSpec = SPEC, sealed: str | None = LONG) -> None:
-    assert cell.write(staging.stage, spec, [new(uuid) for uuid in uuids], NOW, sealed) == list(uuids)
+    assert cell.write(staging.stage_instances, spec, [new(uuid) for uuid in uuids], NOW, sealed) == list(uuids)
 
 
 def sweep(cell: Database) -> list[str]:
-    return cell.write(secrets.erase_builds, cell.read(secrets.finished))
+    return cell.write(secrets.erase_builds, cell.read(secrets.list_finished))
 
 
 def move(cell: Database, uuid: str, state: State) -> None:
     """A STAGED build goes there by transitions of the protocol."""
     failure = Failure(kind=FailureClass.REQUEST, error="BuildAborted", message="no", at=NOW)
     steps = {
-        State.SCHEDULED: [lambda row: lifecycle.activate(row, 1, cell0=False)],
-        State.BUILDING: [lambda row: lifecycle.accept(row, "h1", 1, 1, "b")],
-        State.ERROR: [lambda row: lifecycle.failed(row, "h1", 1, 1, "b", failure)],
+        State.SCHEDULED: [lambda row: lifecycle.activate_row(row, 1, cell0=False)],
+        State.BUILDING: [lambda row: lifecycle.accept_order(row, "h1", 1, 1, "b")],
+        State.ERROR: [lambda row: lifecycle.fail_attempt(row, "h1", 1, 1, "b", failure)],
         State.DELETED: [lambda row: lifecycle.delete(row, NOW)],
     }
-    steps[State.ACTIVE] = [*steps[State.BUILDING], lambda row: lifecycle.active(row, "h1", 1, 1, "b", NOW)]
+    steps[State.ACTIVE] = [*steps[State.BUILDING], lambda row: lifecycle.confirm_active(row, "h1", 1, 1, "b", NOW)]
     steps[State.DELETING] = [*steps[State.BUILDING], *steps[State.DELETED]]
     for step in steps.get(state, []):
-        cell.write(instances.transition, [uuid], step, NOW)
+        cell.write(instances.transition_rows, [uuid], step, NOW)
     row = cell.read(instances.get, uuid)
     assert row is not None
     assert row.state is state
@@ -150,7 +150,7 @@ class TestBuilding:
 
     def test_staging_again_seals_anew_and_without_secrets_writes_none(self, cell: Database) -> None:
         stage(cell, "u1")
-        cell.write(staging.stage, SPEC, [new("u1", fence=2)], NOW, "sealed again")
+        cell.write(staging.stage_instances, SPEC, [new("u1", fence=2)], NOW, "sealed again")
         assert cell.read(secrets.of_builds, ["u1"])["u1"].sealed == "sealed again"
         stage(cell, "v1", spec=OTHER, sealed=None)
         assert cell.read(secrets.of_builds, ["v1"])["v1"].sealed is None
@@ -192,7 +192,7 @@ class TestStagedWhileErasing:
     def done_before(self, cell: Database) -> list[str]:
         stage(cell, "u1")
         move(cell, "u1", State.ACTIVE)
-        found = cell.read(secrets.finished)
+        found = cell.read(secrets.list_finished)
         assert found == [SPEC.batch_id], "the sweep has made up its mind"
         return found
 
@@ -201,7 +201,7 @@ class TestStagedWhileErasing:
 
     def test_a_sweep_leaves_what_is_being_staged(self, server_cell: Database) -> None:
         found = self.done_before(server_cell)
-        staging_ = Paused(server_cell, lambda tx: staging.stage(tx, SPEC, [new("u2")], NOW, LONG))
+        staging_ = Paused(server_cell, lambda tx: staging.stage_instances(tx, SPEC, [new("u2")], NOW, LONG))
         assert staging_.reached.wait(PATIENCE)
         assert server_cell.write(secrets.erase_builds, found) == []
         assert staging_.commit() == ["u2"]
@@ -218,7 +218,7 @@ class TestStagedWhileErasing:
         found = self.done_before(server_cell)
         erasing = Paused(server_cell, lambda tx: secrets.erase_builds(tx, found))
         assert erasing.reached.wait(PATIENCE)
-        staging_ = Paused(server_cell, lambda tx: staging.stage(tx, SPEC, [new("u2")], NOW, LONG))
+        staging_ = Paused(server_cell, lambda tx: staging.stage_instances(tx, SPEC, [new("u2")], NOW, LONG))
         assert not staging_.reached.wait(0.5), "the row's lock holds it up"
         assert erasing.commit() == found
         assert staging_.reached.wait(PATIENCE)

@@ -44,7 +44,7 @@ def boot(queue: Queue, **asked: Any) -> str:
 
 
 def change(queue: Queue, server: str, edit: Edit, project_id: str | None = None) -> Edited | None:
-    return queue.database.write(edits.change, server, lambda *_: edit, project_id=project_id, now=LATER)
+    return queue.database.write(edits.change_server, server, lambda *_: edit, project_id=project_id, now=LATER)
 
 
 def row(queue: Queue, body: str) -> dict[str, Any]:
@@ -140,7 +140,7 @@ def test_the_twin_of_an_open_operation_is_edited_alike(queue: Queue) -> None:
     queue.database.write(open_operation, server, twin)
     edit = Edit(name="both", description="d", metadata={"k": "v"}, tags=("t",), locked_by="owner", locked_reason="r")
     assert change(queue, server, edit) is not None
-    columns = {*edit.columns(), "updated_at", "user_version"}
+    columns = {*edit.column_values(), "updated_at", "user_version"}
     assert {name: row(queue, server)[name] for name in columns} == {name: row(queue, twin)[name] for name in columns}
     found = queue.database.read(mappings.list_, ServerQuery(tags=("t",), metadata=(("k", "v"),)))
     assert [each.body_uuid for each in found] == [server], "the twin is hidden"
@@ -195,7 +195,7 @@ def test_concurrent_edits_lose_nothing(queue: Queue) -> None:
         def decide(found: Server, current: ServerProperties) -> Edit:
             return Edit(tags=(*current.tags, f"t{number}"), metadata=current.metadata | {f"k{number}": str(number)})
 
-        queue.database.write(edits.change, server, decide, project_id=None, now=LATER)
+        queue.database.write(edits.change_server, server, decide, project_id=None, now=LATER)
 
     assert run_threads(12, add) == []
     found = queue.database.read(mappings.get, server)
@@ -214,7 +214,7 @@ def test_a_refusal_leaves_everything_as_it_was(queue: Queue) -> None:
         raise errors.Forbidden("no")
 
     with pytest.raises(errors.Forbidden):
-        queue.database.write(edits.change, server, refuse, project_id=None, now=LATER)
+        queue.database.write(edits.change_server, server, refuse, project_id=None, now=LATER)
     assert row(queue, server) == before
 
 
@@ -284,7 +284,7 @@ def test_a_locked_server_is_deleted_only_by_who_may_ignore_that(queue: Queue) ->
     with pytest.raises(errors.Conflict, match="locked by an administrator"):
         queue.ledger.write(builds.delete, server, project_id=None, now=LATER, ignores_lock=False)
     assert row(queue, server) == before
-    assert queue.database.read(mappings.queue).depth == 1
+    assert queue.database.read(mappings.measure_queue).depth == 1
     assert queue.ledger.write(builds.delete, server, project_id=None, now=LATER) is not None
 
 
@@ -293,7 +293,7 @@ def test_labels_go_with_their_server(queue: Queue) -> None:
     for server in (gone, kept):
         assert change(queue, server, Edit(tags=("t",), metadata={"k": "v"})) is not None
     queue.delete(gone)
-    assert queue.database.write(purge.servers, 1e12, ()) == 1
+    assert queue.database.write(purge.purge_servers, 1e12, ()) == 1
     for key in (tables.server_tags.c.instance_uuid, tables.server_metadata.c.instance_uuid):
         assert queue.database.read(_all, key) == [kept]
 

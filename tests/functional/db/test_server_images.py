@@ -53,7 +53,7 @@ def seen(moves: Moves) -> dict[str, bool]:
 
 
 def due(moves: Moves) -> list[str]:
-    return list(moves.database.read(image_removals.due, 100))
+    return list(moves.database.read(image_removals.list_due, 100))
 
 
 def test_an_image_is_complete_once_its_cell_has_told(moves: Moves) -> None:

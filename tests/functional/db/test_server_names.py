@@ -11,8 +11,8 @@ import pytest
 import sqlalchemy as sa
 
 from db.api.projects import quotas
-from db.api.queue.accepting import NewBatch, NewServer, foresee
-from db.api.queue.accepting import accept as accept_batches
+from db.api.queue.accepting import NewBatch, NewServer, foresee_accept
+from db.api.queue.accepting import accept_batch as accept_batches
 from db.api.reconcile import purge
 from db.api.rows import tables
 from db.api.servers import edits
@@ -60,7 +60,7 @@ def boot(queue: Queue, name: str, scope: NameScope = PROJECT, project: str = "p1
 
 
 def rename(queue: Queue, server: str, name: str, scope: NameScope = PROJECT) -> None:
-    queue.database.write(edits.change, server, lambda *_: Edit(name=name), project_id=None, now=NOW, unique_names=scope)
+    queue.database.write(edits.change_server, server, lambda *_: Edit(name=name), project_id=None, now=NOW, unique_names=scope)
 
 
 def keys(queue: Queue) -> dict[str, str]:
@@ -72,7 +72,7 @@ def keys(queue: Queue) -> dict[str, str]:
 def record(queue: Queue, scope: NameScope) -> tuple[int, list[SharedName]]:
     """How many keys changed, and the servers whose names others have."""
     changed, shared, after = 0, list[SharedName](), ""
-    while (page := queue.database.write(server_names.record, scope, after)).last is not None:
+    while (page := queue.database.write(server_names.record_page, scope, after)).last is not None:
         changed, shared, after = changed + page.changed, [*shared, *page.shared], page.last
     return changed, shared
 
@@ -118,24 +118,24 @@ def test_batches_of_one_transaction_have_different_names(queue: Queue) -> None:
 
 
 def test_a_batch_that_a_quota_makes_one_server_has_the_plain_name(queue: Queue) -> None:
-    queue.database.write(quotas.change, "p1", OwnLimits(instances=1))
+    queue.database.write(quotas.change_limits, "p1", OwnLimits(instances=1))
     asked = batch("web-1", "web-2", at_least=1)
-    assert queue.database.read(foresee, asked) == (1, [])
+    assert queue.database.read(foresee_accept, asked) == (1, [])
     [server] = accept(queue, asked)
     assert keys(queue) == {server: name_key(PROJECT, "p1", "web")}
-    queue.database.write(quotas.change, "p1", OwnLimits(instances=2))
+    queue.database.write(quotas.change_limits, "p1", OwnLimits(instances=2))
     again = batch("web-1", "web-2", at_least=1)
-    assert queue.database.read(foresee, again) == (1, ["Instance web already exists."])
+    assert queue.database.read(foresee_accept, again) == (1, ["Instance web already exists."])
     with pytest.raises(errors.Conflict, match="Instance web already exists"):
         accept(queue, again)
-    queue.database.write(quotas.forget, "p1", ("instances",))
+    queue.database.write(quotas.forget_limits, "p1", ("instances",))
 
 
 def test_what_is_foreseen_is_what_happens(queue: Queue) -> None:
     boot(queue, "web-3")
-    assert queue.database.read(foresee, batch("web-1", "web-2", "web-3")) == (3, ["Instance web-3 already exists."])
-    assert queue.database.read(foresee, batch("web-1", "web-2")) == (2, [])
-    assert queue.database.read(foresee, batch("web-3", scope=OFF)) == (1, [])
+    assert queue.database.read(foresee_accept, batch("web-1", "web-2", "web-3")) == (3, ["Instance web-3 already exists."])
+    assert queue.database.read(foresee_accept, batch("web-1", "web-2")) == (2, [])
+    assert queue.database.read(foresee_accept, batch("web-3", scope=OFF)) == (1, [])
 
 
 def test_a_repeated_request_is_answered_although_its_name_is_taken(queue: Queue) -> None:

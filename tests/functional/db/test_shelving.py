@@ -44,7 +44,7 @@ def moves(database: Database, request: pytest.FixtureRequest) -> Iterator[Moves]
         database.write(quotas.change_user, "p", "u", OwnLimits(instances=-1), QuotaLimits())
     database.write(lambda tx: tx.execute(sa.delete(removals)))
     yield made
-    assert database.read(quota_audit.differences) == []
+    assert database.read(quota_audit.list_differences) == []
 
 
 def tell(moves: Moves, body: str, number: int, state: TaskState, power: Power = Power.HELD) -> None:
@@ -61,7 +61,7 @@ def saved(moves: Moves, server: str) -> Operation:
 
 
 def offload(moves: Moves, operation: Operation) -> bool:
-    return bool(moves.queue.ledger.write(shelving.offload, [operation.uuid], NOW).operations)
+    return bool(moves.queue.ledger.write(shelving.offload_servers, [operation.uuid], NOW).operations)
 
 
 def shelved(moves: Moves, server: str) -> Operation:
@@ -73,7 +73,7 @@ def shelved(moves: Moves, server: str) -> Operation:
 
 
 def due(moves: Moves) -> list[str]:
-    return list(moves.database.read(image_removals.due, 100))
+    return list(moves.database.read(image_removals.list_due, 100))
 
 
 def test_a_server_leaves_its_host_once_its_snapshot_is_complete(moves: Moves) -> None:
@@ -145,7 +145,7 @@ def test_a_shelved_server_has_no_place_in_its_group_and_comes_back_by_its_policy
     group = fleet.group(GroupPolicy.ANTI_AFFINITY)
     one, other = (moves.active(group=group) for _ in range(2))
     shelved(moves, one)
-    assert {slot.instance_uuid for slot in moves.database.read(snapshot.slots)} == {other}
+    assert {slot.instance_uuid for slot in moves.database.read(snapshot.list_slots)} == {other}
     unshelve = moves.accept(one, OperationKind.UNSHELVE)
     assert moves.placed(unshelve).host != moves.body(other).server.host
 
@@ -188,7 +188,7 @@ def test_the_snapshot_of_a_deleted_server_is_removed(moves: Moves) -> None:
     assert due(moves) == [shelve.uuid], "its host may still write it"
     moves.tell_gone(servers[1])
     assert due(moves) == sorted([shelve.uuid, under_way.uuid])
-    moves.database.write(image_removals.forget, due(moves))
+    moves.database.write(image_removals.forget_removals, due(moves))
     assert due(moves) == []
 
 
@@ -212,13 +212,13 @@ def test_a_shelved_server_takes_no_other_operation(moves: Moves, kind: Operation
 def test_a_snapshot_that_cannot_be_removed_holds_up_no_other(moves: Moves, tmp_path: Path) -> None:
     """Without a store, or with one that is away, nothing is forgotten."""
     names = ["odd", "one", "two"]
-    moves.database.write(image_removals.add, dict.fromkeys(names), NOW)
+    moves.database.write(image_removals.add_removals, dict.fromkeys(names), NOW)
     store = FolderStore(tmp_path / "images")
     for some in (None, store):
         remove_images(moves.database, some)
         assert due(moves) == names
     for name in ("one", "two", "kept"):
-        store.save(name, b"snapshot")
+        store.save_snapshot(name, b"snapshot")
     (tmp_path / "images" / "odd").mkdir()
     remove_images(moves.database, store)
     assert due(moves) == ["odd"]

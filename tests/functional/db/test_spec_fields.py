@@ -74,9 +74,9 @@ def database(server: str, tmp_path: Path) -> Iterator[Database]:
 
 def test_specs_that_an_older_process_writes_meanwhile_are_found_later(database: Database) -> None:
     [migration] = [each for each in online.MIGRATIONS if each.name == "index-request-specs"]
-    specs = {"good": stored.dump(asked())} | ODD | {f"b{number}": stored.dump(asked(tags=())) for number in range(7)}
+    specs = {"good": stored.dump_value(asked())} | ODD | {f"b{number}": stored.dump_value(asked(tags=())) for number in range(7)}
     database.write(write_as_before, specs)
-    assert database.read(migration.left) == len(specs)
+    assert database.read(migration.count_left) == len(specs)
     assert online.run(database, migration, most=4) == 4
     assert online.run(database, migration) == len(specs) - 4
     assert online.run(database, migration) == 0
@@ -87,7 +87,7 @@ def test_specs_that_an_older_process_writes_meanwhile_are_found_later(database: 
 def test_a_value_that_no_column_holds_costs_nothing_else(database: Database) -> None:
     """It comes from a cell that was written to by others: its spec is put back all the same."""
     odd = asked(tags=("ok", "a\0b", "long" * 100), metadata={"k": "\x1b", "role": "web"}, key_name="k" * 300, description="\0")
-    texts = {"odd": stored.dump(odd), "undecodable": "{"}
+    texts = {"odd": stored.dump_value(odd), "undecodable": "{"}
     assert database.write(repair.put_back_specs, texts, 1.0) == 2
     assert database.write(repair.put_back_specs, texts, 2.0) == 0
     database.write(lambda tx: tx.execute(sa.insert(tables.instance_mappings), [mapping(batch) for batch in texts]))
@@ -99,11 +99,11 @@ def test_tags_and_metadata_go_with_their_batch(database: Database) -> None:
     kept, gone = mapping("kept"), mapping("gone", deleted=True, state="deleted", terminated_at=1.0)
 
     def write(tx: ApiTransaction) -> None:
-        repair.put_back_specs(tx, {batch: stored.dump(asked()) for batch in ("kept", "gone")}, 1.0)
+        repair.put_back_specs(tx, {batch: stored.dump_value(asked()) for batch in ("kept", "gone")}, 1.0)
         tx.execute(sa.insert(tables.instance_mappings), [kept])
         tx.execute(sa.insert(tables.instance_mappings), [gone])
 
     database.write(write)
-    assert database.write(purge.servers, 2.0, []) == 1
+    assert database.write(purge.purge_servers, 2.0, []) == 1
     for table in (tables.request_specs, tables.request_tags, tables.request_metadata):
         assert set(database.read(batches_in, table)) == {"kept"}

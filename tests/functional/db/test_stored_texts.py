@@ -29,11 +29,11 @@ def test_texts_that_differ_are_two_keys_on_every_server(server: str, tmp_path: P
     spec = fleet.spec(properties=ServerProperties(tags=tags))
     new = staging.NewInstance(instance=Instance(uuid="u1", state=State.STAGED, fence=1), name="n", launch_index=0, created_at=1.0)
     with database_on(server, tmp_path, "cell") as database:
-        assert database.write(staging.stage, spec, [new], 1.0) == ["u1"]
+        assert database.write(staging.stage_instances, spec, [new], 1.0) == ["u1"]
         assert set(database.read(lambda tx: tx.execute(sa.select(cell.tags.c.tag)).scalars())) == set(tags)
     with database_on(server, tmp_path, "api") as database:
         hosts = [HostMapping(host=host, cell_uuid="c1") for host in tags]
-        assert database.write(host_mappings.add, hosts, 1.0) == []
+        assert database.write(host_mappings.add_mappings, hosts, 1.0) == []
         assert {mapping.host for mapping in database.read(host_mappings.list_all)} == set(tags)
 
 
@@ -52,7 +52,7 @@ def test_lists_tell_texts_apart_that_differ(server: str, tmp_path: Path) -> None
                 ServerQuery(metadata=((text, "v"),)),
             ):
                 [found] = database.read(listing.list_, query)
-                spec = database.read(mappings.specs, [found.batch_id])[found.batch_id]
+                spec = database.read(mappings.specs_by_batch, [found.batch_id])[found.batch_id]
                 assert spec.properties.key_name == text, query
 
 
@@ -62,10 +62,10 @@ def test_mariadb_stores_the_longest_history(tmp_path: Path) -> None:
     row = Instance(uuid="u1", state=State.ERROR, fence=1, fault="x", history=history)
     new = staging.NewInstance(instance=row, name="n", launch_index=0, created_at=1.0)
     with database_on("mariadb", tmp_path, "cell") as database:
-        database.write(staging.stage, fleet.spec(), [new], 1.0)
+        database.write(staging.stage_instances, fleet.spec(), [new], 1.0)
         details = database.read(lambda tx: tx.execute(sa.select(cell.instance_faults.c.details)).scalar_one())
         assert len(details) > 65_535
-        assert stored.load(details, tuple[Attempt, ...]) == history
+        assert stored.load_text(details, tuple[Attempt, ...]) == history
 
 
 def test_updates_of_many_rows_find_their_index_on_mariadb(tmp_path: Path) -> None:

@@ -51,18 +51,18 @@ def skewed(monkeypatch: pytest.MonkeyPatch, skew: float) -> float:
 @SKEWS
 def test_a_database_tells_its_own_time(tmp_path: Path, ground: str, skew: float, skewed: float) -> None:
     with database_on(ground, tmp_path, "api") as database:
-        assert abs(database.now() - database.read(clock.read)) < CLOSE
-        assert abs(database.now() - time.time()) > HOUR - CLOSE
+        assert abs(database.current_time() - database.read(clock.read)) < CLOSE
+        assert abs(database.current_time() - time.time()) > HOUR - CLOSE
 
 
 @pytest.mark.parametrize("ground", ["sqlite", *GROUNDS[1:]])
 def test_the_mark_rises_again_at_once_after_the_databases_clock_was_set_back(tmp_path: Path, ground: str) -> None:
     """Else no task would begin in any cell whose conductor starts before that clock is where it was."""
     with database_on(ground, tmp_path, "api") as database:
-        first = database.write(incarnation.advance)
+        first = database.write(incarnation.advance_mark)
         later = incarnation_rows.c.changed_at + HOUR
         database.write(lambda tx: tx.execute(sa.update(incarnation_rows).values(changed_at=later)))
-        assert [database.write(incarnation.advance).mark - first.mark for _ in range(2)] == [1, 1]
+        assert [database.write(incarnation.advance_mark).mark - first.mark for _ in range(2)] == [1, 1]
 
 
 @SKEWS
@@ -71,9 +71,11 @@ def test_leases_are_written_and_judged_by_the_database(site: Ground, skew: float
     builder = site.conductor.builder
     builder.lease_seconds = LEASE
     spec = site.cloud.accept(timeout=2 * HOUR)
-    [batch] = site.cloud.api.write(leases.lease, "test", [spec.batch_id], site.conductor.database.now(), LEASE)
-    with builder.driving.of(batch.requests):
-        builder.driving.leave({request.instance_uuid: request.fence for request in batch.requests}, site.cloud.api.now() + LEASE)
+    [batch] = site.cloud.api.write(leases.lease_batches, "test", [spec.batch_id], site.conductor.database.current_time(), LEASE)
+    with builder.driving.renew_during(batch.requests):
+        builder.driving.leave_leases(
+            {request.instance_uuid: request.fence for request in batch.requests}, site.cloud.api.current_time() + LEASE
+        )
     [row] = site.cloud.requests().values()
     assert abs(row.lease_until - site.cloud.api.read(clock.read)) < CLOSE
     site.conductor.build(spec)
@@ -94,7 +96,7 @@ def test_a_lease_of_a_clock_that_was_ahead_is_over(site: Ground) -> None:
     """Whoever wrote it is gone, or was stepped back: nothing is parked until its time comes."""
     site.conductor.builder.lease_seconds = LEASE
     spec = site.cloud.accept(timeout=2 * HOUR)
-    values = {"state": "leased", "owner": "fast", "lease_until": site.cloud.api.now() + HOUR, "fence": 7}
+    values = {"state": "leased", "owner": "fast", "lease_until": site.cloud.api.current_time() + HOUR, "fence": 7}
     site.api(sa.update(build_requests).values(values))
     site.conductor.build(spec)
     [uuid] = site.cloud.uuids(spec)
@@ -106,7 +108,7 @@ def test_what_is_left_until_a_deadline_is_left_in_the_cell_too(site: Ground, ske
     """The clock of a cell's database is an hour off the API database's."""
     for name in ("cell1", "cell2"):
         site.conductor.cell(name).write(lambda tx: None)  # a new connection reads the real clock
-        site.conductor.databases[name]._clock.note(time.time() + skew)
+        site.conductor.databases[name]._clock.note_time(time.time() + skew)
     spec = site.cloud.accept(timeout=60.0)
     site.conductor.build(spec)
     [uuid] = site.cloud.uuids(spec)
@@ -124,7 +126,7 @@ def test_summaries_are_dated_by_the_database_that_holds_them(site: Ground, skew:
     site.keep()
     [row] = site.read(sa.select(instance_mappings).where(instance_mappings.c.instance_uuid == uuid))
     assert row["state"] == "active"
-    assert abs(row["updated_at"] - site.cloud.api.now()) < CLOSE
+    assert abs(row["updated_at"] - site.cloud.api.current_time()) < CLOSE
 
 
 @SKEWS
@@ -132,9 +134,9 @@ def test_a_cells_sweep_goes_by_the_cells_clock(site: Ground, skew: float, skewed
     """It ends nothing early and nothing late, and sends again what waits."""
     early, late = site.ordered(2)
     site.keep()
-    now = site.cloud.databases["cell1"].now()
+    now = site.cloud.databases["cell1"].current_time()
     for uuid, deadline in ((early, now + 600.0), (late, now - 600.0)):
         site.cell("cell1", sa.update(builds).where(builds.c.instance_uuid == uuid).values(deadline=deadline))
-    site.cloud.cell_conductor("cell1")[1].deadlines()
+    site.cloud.cell_conductor("cell1")[1].end_overdue()
     rows = {row.uuid: row.state for row in site.cloud.databases["cell1"].read(instances.read, [early, late])}
     assert rows == {early: State.SCHEDULED, late: State.ERROR}

@@ -15,7 +15,7 @@ from db.api.servers import mappings
 from db.audit import quotas as quota_audit
 from db.sql.connection import Connection
 from db.sql.engine import Database
-from db.sql.sync import sync
+from db.sql.sync import sync_schema
 from objects import stored
 from objects.quota import QuotaUsage
 from tests.support import fleet
@@ -39,36 +39,36 @@ def fill(tx: Connection, batches: range, project: str = "") -> None:
         spec = fleet.spec(size=SIZES[n % 2], batch_id=f"b{n:03}", project_id=project or f"p{n % 4 // 2}")
         state = ("active", "error", "building")[n % 3]
         row = {"uuid": f"u{n:03}", "batch": spec.batch_id, "cell": "cell1" if n % 5 else None, "project": spec.project_id}
-        tx.execute(_SPEC, {"batch": spec.batch_id, "spec": stored.dump(spec)})
+        tx.execute(_SPEC, {"batch": spec.batch_id, "spec": stored.dump_value(spec)})
         tx.execute(_MAPPING, row | {"deleted": n % 3 == 2, "state": state})
 
 
 @pytest.mark.parametrize("server", SERVERS)
 def test_processes_of_the_release_before_go_on_and_are_charged_for_by_a_repair(server: str, tmp_path: Path) -> None:
     with url_on(server, tmp_path) as url:
-        sync(url, "api")
+        sync_schema(url, "api")
         database = Database(url)
         database.write(fill, range(6), "p")
         assert {m.uuid for m in database.read(mappings.list_, mappings.ServerQuery())} == {"u000", "u001", "u003", "u004"}
-        assert [drift.project_id for drift in database.read(quota_audit.differences)] == ["p"]
-        (repaired,) = database.write(quota_audit.repair, "p")
+        assert [drift.project_id for drift in database.read(quota_audit.list_differences)] == ["p"]
+        (repaired,) = database.write(quota_audit.repair_charges, "p")
         assert repaired.counted == database.read(quotas.get, "p").used == QuotaUsage(instances=4, cores=10, ram=4608)
-        assert database.read(quota_audit.differences) == []
-        database.dispose()
+        assert database.read(quota_audit.list_differences) == []
+        database.dispose_connections()
 
 
 @pytest.mark.parametrize("server", SERVERS)
 def test_the_online_migration_charges_for_them_in_batches(server: str, tmp_path: Path) -> None:
-    migration = next(migration for migration in online.of("api") if migration.name == "charge-older-servers")
+    migration = next(migration for migration in online.migrations_of("api") if migration.name == "charge-older-servers")
     with database_on(server, tmp_path, "api") as database:
         database.write(fill, range(40))
-        assert database.read(migration.left) == 27
+        assert database.read(migration.count_left) == 27
         assert online.run(database, migration, 5) == 5
         assert online.run(database, migration, 4) == 4
-        assert database.read(migration.left) == 18
+        assert database.read(migration.count_left) == 18
         assert claims.Ledger(database, "test").write(builds.delete, "u000", project_id=None, now=NOW) is not None
         online.run(database, migration)
-        assert online.run(database, migration) == database.read(migration.left) == 0
-        assert database.read(quota_audit.differences) == []
+        assert online.run(database, migration) == database.read(migration.count_left) == 0
+        assert database.read(quota_audit.list_differences) == []
         used = {quota.project_id: quota.used.instances for quota in database.read(quotas.list_all)}
         assert sum(used.values()) == 26

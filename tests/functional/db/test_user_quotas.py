@@ -12,8 +12,8 @@ import pytest
 import sqlalchemy as sa
 
 from db.api.projects import quotas, user_quotas
-from db.api.queue.accepting import NewBatch, NewServer, foresee
-from db.api.queue.accepting import accept as accept_batches
+from db.api.queue.accepting import NewBatch, NewServer, foresee_accept
+from db.api.queue.accepting import accept_batch as accept_batches
 from db.api.rows.tables import instance_mappings
 from db.api.rows.tables import quotas as quota_rows
 from db.audit import quotas as quota_audit
@@ -44,7 +44,7 @@ def database(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
 def queue(database: Database) -> Iterator[Queue]:
     made = Queue(database)
     yield made
-    assert database.read(quota_audit.differences) == []
+    assert database.read(quota_audit.list_differences) == []
 
 
 def arrival(user: str, count: int = 1, *, project: str = "p", least: int | None = None, most: int = -1) -> NewBatch:
@@ -75,7 +75,7 @@ def used(queue: Queue, user: str) -> QuotaUsage | None:
 
 
 def of(count: int) -> QuotaUsage:
-    return QuotaUsage.of(SIZE, count)
+    return QuotaUsage.of_flavor(SIZE, count)
 
 
 def test_a_hundred_at_once_of_two_users_are_admitted_up_to_the_limit_of_each(queue: Queue) -> None:
@@ -146,11 +146,11 @@ def test_nothing_is_looked_for_while_no_user_of_the_project_has_limits(queue: Qu
         (server,) = accept(queue, user, project=project)
         with StatementCounter(queue.database) as counter:
             accept(queue, user, project=project)
-        (accepting,) = counter.totals().values()
+        (accepting,) = counter.totals_by_database().values()
         with StatementCounter(queue.database) as counter:
             queue.delete(server)
-        (deleting,) = counter.totals().values()
-        assert not any("user_quotas" in text for _, text in counter.statements()) or project == "other"
+        (deleting,) = counter.totals_by_database().values()
+        assert not any("user_quotas" in text for _, text in counter.count_by_statement()) or project == "other"
         return accepting.executions, deleting.executions
 
     accepts, deletes = statements("u", "p")
@@ -158,8 +158,8 @@ def test_nothing_is_looked_for_while_no_user_of_the_project_has_limits(queue: Qu
     assert statements("u", "other") == (accepts + 2, deletes + 2)
     with StatementCounter(queue.database) as counter:
         queue.database.write(accept_batches, [arrival("u", 2), arrival("v"), arrival("u", project="q")], NOW)
-    (together,) = counter.totals().values()
-    assert together.executions == 5, counter.statements()  # specs, requests, mappings, and the two projects
+    (together,) = counter.totals_by_database().values()
+    assert together.executions == 5, counter.count_by_statement()  # specs, requests, mappings, and the two projects
 
 
 def test_batches_accepted_together_are_charged_to_their_users(queue: Queue) -> None:
@@ -174,9 +174,9 @@ def test_batches_accepted_together_are_charged_to_their_users(queue: Queue) -> N
 
 def test_a_dry_run_says_what_the_user_may_have(queue: Queue) -> None:
     limit(queue, "u", instances=2)
-    assert queue.database.read(foresee, arrival("u", 5, least=1))[0] == 2
-    assert queue.database.read(foresee, arrival("v", 5, least=1)) == (5, [])
-    count, (refusal,) = queue.database.read(foresee, arrival("u", 3))
+    assert queue.database.read(foresee_accept, arrival("u", 5, least=1))[0] == 2
+    assert queue.database.read(foresee_accept, arrival("v", 5, least=1)) == (5, [])
+    count, (refusal,) = queue.database.read(foresee_accept, arrival("u", 3))
     assert (count, refusal) == (3, "Quota exceeded for instances: Requested 3, but already used 0 of 2 instances of this user")
 
 
@@ -195,8 +195,8 @@ def test_everything_at_once_ends_with_what_the_rows_say(queue: Queue) -> None:
         elif drawn.random() < 0.5:
             queue.database.write(quotas.forget_user, project, user)
         else:
-            assert queue.database.read(quota_audit.differences) == []
-            assert queue.database.write(quota_audit.repair, project) == []
+            assert queue.database.read(quota_audit.list_differences) == []
+            assert queue.database.write(quota_audit.repair_charges, project) == []
 
     def work(number: int) -> None:
         drawn = random.Random(number)
@@ -207,7 +207,7 @@ def test_everything_at_once_ends_with_what_the_rows_say(queue: Queue) -> None:
     with counting() as met:
         assert run_threads(8, work) == []
     assert met["deadlock"] == 0
-    assert queue.database.read(quota_audit.differences) == []
+    assert queue.database.read(quota_audit.list_differences) == []
     counts = {quota.project_id: quota.limited_users for quota in queue.database.read(quotas.list_all)}
     limited = [quota.project_id for quota in queue.database.read(user_quotas.list_all)]
     assert counts == {project: limited.count(project) for project in counts}
@@ -221,7 +221,7 @@ def test_everything_at_once_ends_with_what_the_rows_say(queue: Queue) -> None:
 
 def test_a_limit_is_between_the_usage_and_what_the_project_leaves_beside_other_users(queue: Queue) -> None:
     accept(queue, "u", 3)
-    queue.database.write(quotas.change, "p", OwnLimits(instances=10))
+    queue.database.write(quotas.change_limits, "p", OwnLimits(instances=10))
     limit(queue, "v", instances=4, cores=99)
     for refused, text in ((2, "greater than or equal to already used and reserved 3"), (7, "equal to 6"), (-1, "equal to 6")):
         with pytest.raises(errors.Invalid, match=rf"Quota limit {refused} for instances must be .*{text}"):
@@ -254,9 +254,9 @@ def test_a_projects_limit_is_at_least_the_sum_of_its_users(queue: Queue) -> None
     with pytest.raises(
         errors.Invalid, match="Quota limit 9 for instances must be greater than or equal to already used and reserved 10"
     ):
-        queue.database.write(quotas.change, "p", OwnLimits(instances=9))
-    queue.database.write(quotas.change, "p", OwnLimits(instances=10, ram=0))
-    queue.database.write(quotas.change, "p", OwnLimits(instances=9), force=True)
+        queue.database.write(quotas.change_limits, "p", OwnLimits(instances=9))
+    queue.database.write(quotas.change_limits, "p", OwnLimits(instances=10, ram=0))
+    queue.database.write(quotas.change_limits, "p", OwnLimits(instances=9), force=True)
 
 
 def test_all_users_lose_their_limits_together(queue: Queue) -> None:
@@ -271,7 +271,7 @@ def test_all_users_lose_their_limits_together(queue: Queue) -> None:
 
 def test_two_users_do_not_get_more_than_the_project_between_them(queue: Queue) -> None:
     """Whoever sets the second limit sees the first."""
-    queue.database.write(quotas.change, "p", OwnLimits(instances=10))
+    queue.database.write(quotas.change_limits, "p", OwnLimits(instances=10))
     together = threading.Barrier(8)
     refused: list[str] = []
 
@@ -294,13 +294,13 @@ def test_the_audit_names_what_differs_and_repairs_it(queue: Queue) -> None:
     limit(queue, "v", instances=5)
 
     def spoil(tx: ApiTransaction) -> None:
-        user_quotas.correct(tx, UserQuota(project_id="p", user_id="u", used=of(9)))
+        user_quotas.correct_usage(tx, UserQuota(project_id="p", user_id="u", used=of(9)))
         tx.execute(sa.update(quota_rows).values(limited_users=0))
 
     queue.database.write(spoil)
     drift = quota_audit.Drift(project_id="p", user_id="u", used=of(9), counted=of(3))
-    assert queue.database.read(quota_audit.differences) == [drift]
-    assert queue.database.write(quota_audit.repair, "p") == [drift]
+    assert queue.database.read(quota_audit.list_differences) == [drift]
+    assert queue.database.write(quota_audit.repair_charges, "p") == [drift]
     assert queue.database.read(quotas.get, "p").limited_users == 2
     accept(queue, "u")
     assert used(queue, "u") == of(4)

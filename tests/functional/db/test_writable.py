@@ -19,7 +19,7 @@ from tests.support.ground import Ground
 @pytest.fixture
 def database(tmp_path: Path) -> ApiDatabase:
     made = ApiDatabase(f"sqlite:///{tmp_path}/api.sqlite", name="api")
-    sync.sync(made.url_masked, "api")
+    sync.sync_schema(made.url_masked, "api")
     return made
 
 
@@ -43,7 +43,7 @@ def test_a_write_without_room_is_trouble_until_one_succeeds(database: ApiDatabas
         database.write(limited)
     with pytest.raises(errors.StorageFull, match="free space"):
         ready.check_writable(database, "api")
-    ready.check(database, "api")
+    ready.check_schema(database, "api")
     database.write(lambda tx: tx.execute(sa.text("CREATE TABLE small (text TEXT)")))
     ready.check_writable(database, "api")
 
@@ -83,10 +83,10 @@ def test_a_file_that_may_only_be_read_is_trouble(database: ApiDatabase, tmp_path
 def test_a_server_that_takes_writes_is_well(tmp_path: Path, server: str) -> None:
     ground = Ground(server, tmp_path)
     url = ground.database("api")
-    sync.sync(url, "api")
+    sync.sync_schema(url, "api")
     database = ApiDatabase(url, name="api")
     assert database.read(ready.why_read_only) == ""
     ready.check_writable(database, "api")
     with pytest.raises(errors.ReadOnlyDatabase, match="it is a standby"):
         database.check_writable("it is a standby")
-    ground.end(database.dispose, ground.release)
+    ground.end(database.dispose_connections, ground.release)

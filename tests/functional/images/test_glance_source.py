@@ -42,7 +42,7 @@ def glance() -> Iterator[Glance]:
 def configured(tmp_path: Path, *lines: str, folder: str = "") -> cfg.ConfigOpts:
     file = tmp_path / "agent.conf"
     file.write_text("\n".join([f"[images]\nfolder = {folder}\n[glance]", *lines]))
-    return config.load([], opts.list_opts(), files=[file])
+    return config.load_options([], opts.list_opts(), files=[file])
 
 
 def without_login(tmp_path: Path, url: str, *lines: str) -> ImageSource:
@@ -60,14 +60,14 @@ def cache(source: ImageSource, tmp_path: Path) -> ImageCache:
 
 
 def test_an_image_is_downloaded_verified_and_inspected(cache: ImageCache, glance: Glance) -> None:
-    cached = cache.base(ONE, GO_ON)
+    cached = cache.fetch_base(ONE, GO_ON)
 
     assert cached.path.read_bytes() == CONTENT
     assert (cached.disk_format, cached.virtual_size) == ("qcow2", 9 * MIB)
     record = cached.record
     assert (record.id, record.name, record.size, record.min_disk, record.min_ram) == (ONE, "one", 3 * MIB, 1, 64)
     assert (record.properties, record.owner, record.created_at) == ({"hw_disk_bus": "virtio"}, "", "2026-01-01T00:00:00Z")
-    cache.base(ONE, GO_ON)
+    cache.fetch_base(ONE, GO_ON)
     assert [path for path in glance.asked if path.endswith("/file")] == [f"/v2/images/{ONE}/file"]
 
 
@@ -75,7 +75,7 @@ def test_a_raw_image_may_be_hashed_by_sha256(cache: ImageCache, glance: Glance) 
     digest = hashlib.sha256(bytes(5000)).hexdigest()
     glance.add(TWO, bytes(5000), disk_format="raw", os_hash_algo="sha256", os_hash_value=digest)
 
-    assert cache.base(TWO, GO_ON).path.name == digest
+    assert cache.fetch_base(TWO, GO_ON).path.name == digest
 
 
 @pytest.mark.parametrize(
@@ -98,14 +98,14 @@ def test_an_image_that_no_host_can_use_aborts_the_build(
 ) -> None:
     glance.add(ONE, CONTENT, **fields)
     with pytest.raises(errors.BuildAborted, match=text):
-        cache.base(ONE, GO_ON)
+        cache.fetch_base(ONE, GO_ON)
     assert list((tmp_path / "cache").glob("*[!k]")) == [], "nothing but lock files"
 
 
 def test_a_backing_file_inside_a_good_record_is_found_after_the_download(cache: ImageCache, glance: Glance, tmp_path: Path) -> None:
     glance.add(ONE, qcow2(backing_file="/etc/passwd"))
     with pytest.raises(errors.BuildAborted, match="has a backing file"):
-        cache.base(ONE, GO_ON)
+        cache.fetch_base(ONE, GO_ON)
     assert list((tmp_path / "cache").glob("*[!k]")) == []
 
 
@@ -124,8 +124,8 @@ def test_a_service_in_trouble_is_asked_again(glance: Glance, tmp_path: Path, fau
     cache = ImageCache(tmp_path / "cache", without_login(tmp_path, glance.url, "timeout = 1"))
     glance.faults.append(fault)
     with pytest.raises(errors.ServiceUnavailable, match=text):
-        cache.base(ONE, GO_ON)
-    assert cache.base(ONE, GO_ON).path.read_bytes() == CONTENT
+        cache.fetch_base(ONE, GO_ON)
+    assert cache.fetch_base(ONE, GO_ON).path.read_bytes() == CONTENT
 
 
 @pytest.mark.parametrize(("fault", "text"), [*IN_TROUBLE, ("cut", "does not answer: .*IncompleteRead")])
@@ -133,15 +133,15 @@ def test_a_download_in_trouble_is_begun_again(glance: Glance, tmp_path: Path, fa
     cache = ImageCache(tmp_path / "cache", without_login(tmp_path, glance.url, "timeout = 1"))
     glance.file_faults.append(fault)
     with pytest.raises(errors.ServiceUnavailable, match=text):
-        cache.base(ONE, GO_ON)
+        cache.fetch_base(ONE, GO_ON)
     assert list((tmp_path / "cache").glob("*[!k]")) == []
-    assert cache.base(ONE, GO_ON).path.read_bytes() == CONTENT
+    assert cache.fetch_base(ONE, GO_ON).path.read_bytes() == CONTENT
 
 
 def test_a_redirect_does_not_carry_the_token_elsewhere(glance: Glance, cache: ImageCache) -> None:
     glance.faults.append("302")
     with pytest.raises(errors.ServiceUnavailable):
-        cache.base(ONE, GO_ON)
+        cache.fetch_base(ONE, GO_ON)
     assert glance.asked == [f"/v2/images/{ONE}"]
 
 
@@ -150,16 +150,16 @@ def test_a_service_that_is_not_there_is_asked_again(tmp_path: Path) -> None:
         unused.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{unused.getsockname()[1]}"
         with pytest.raises(errors.ServiceUnavailable, match=r"does not answer: .*refused"):
-            without_login(tmp_path, url).about(ONE)
+            without_login(tmp_path, url).get_record(ONE)
 
 
 def test_an_image_that_is_missing_or_refused(glance: Glance, cache: ImageCache) -> None:
     with pytest.raises(errors.NotFound, match=f"Image {TWO} does not exist"):
-        cache.base(TWO, GO_ON)
+        cache.fetch_base(TWO, GO_ON)
     for fault in ("401", "403"):
         glance.faults.extend([fault, fault])  # keystoneauth1 logs in anew after the first 401
         with pytest.raises(errors.BuildFailed, match=f"refuses image {ONE} to the user of .glance., with status {fault}"):
-            cache.base(ONE, GO_ON)
+            cache.fetch_base(ONE, GO_ON)
         glance.faults.clear()
 
 
@@ -168,28 +168,28 @@ def test_an_image_of_a_project_is_for_this_project_only(glance: Glance, cache: I
     glance.add(ONE, CONTENT, visibility=visibility, owner="p1")
     for project_id in ("p2", None):
         if all_may:
-            cache.base(ONE, GO_ON, project_id)
+            cache.fetch_base(ONE, GO_ON, project_id)
         else:
             with pytest.raises(errors.NotFound, match="does not exist for this project"):
-                cache.base(ONE, GO_ON, project_id)
-    assert cache.base(ONE, GO_ON, "p1").path.exists()
+                cache.fetch_base(ONE, GO_ON, project_id)
+    assert cache.fetch_base(ONE, GO_ON, "p1").path.exists()
 
 
 def test_the_folder_comes_first_and_one_that_is_away_is_no_answer(glance: Glance, tmp_path: Path) -> None:
     store = FolderStore(tmp_path / "images")
     (tmp_path / "given").write_bytes(qcow2(seed=2))
-    store.add(tmp_path / "given", name="of the folder", image_id=ONE)
+    store.add_image(tmp_path / "given", name="of the folder", image_id=ONE)
     glance.add(TWO, CONTENT, name="of the service")
     lines = ("auth_type = none", f"endpoint_override = {glance.url}")
     source = open_source(configured(tmp_path, *lines, folder=str(tmp_path / "images")))
 
-    assert (source.about(ONE).name, source.about(TWO).name) == ("of the folder", "of the service")
-    assert b"".join(source.chunks(ONE)) == (tmp_path / "given").read_bytes()
-    assert b"".join(source.chunks(TWO)) == CONTENT
+    assert (source.get_record(ONE).name, source.get_record(TWO).name) == ("of the folder", "of the service")
+    assert b"".join(source.read_content(ONE)) == (tmp_path / "given").read_bytes()
+    assert b"".join(source.read_content(TWO)) == CONTENT
     (tmp_path / "images").rename(tmp_path / "away")
     with pytest.raises(errors.ServiceUnavailable, match="no such folder"):
-        source.about(TWO)
-    assert open_source(configured(tmp_path, *lines), str(tmp_path / "away")).about(ONE).name == "of the folder"
+        source.get_record(TWO)
+    assert open_source(configured(tmp_path, *lines), str(tmp_path / "away")).get_record(ONE).name == "of the folder"
 
 
 # -- logging in ------------------------------------------------------------------------------------------------------------------
@@ -222,11 +222,11 @@ def test_agents_log_in_and_find_the_service_in_the_catalog(
     caplog.set_level(logging.DEBUG)
     try:
         source = open_source(configured(tmp_path, f"auth_url = {keystone.url}", *login(PASSWORD)))
-        assert b"".join(source.chunks(ONE)) == CONTENT
+        assert b"".join(source.read_content(ONE)) == CONTENT
         assert keystone.passwords == [PASSWORD]
         refused = open_source(configured(tmp_path, f"auth_url = {keystone.url}", *login(WRONG_PASSWORD)))
         with pytest.raises(errors.Forbidden, match=r"refuses the login of \[glance\]: .*401") as told:
-            refused.about(ONE)
+            refused.get_record(ONE)
         assert not any(secret in caplog.text + str(told.value) for secret in (PASSWORD, WRONG_PASSWORD, SERVICE_TOKEN))
     finally:
         keystone.close()
@@ -238,7 +238,7 @@ def test_a_catalog_without_the_service_is_named(tmp_path: Path) -> None:
     try:
         source = open_source(configured(tmp_path, f"auth_url = {keystone.url}", *PASSWORD_LOGIN, f"password = {PASSWORD}"))
         with pytest.raises(errors.ServiceUnavailable, match="No image service is in the catalog"):
-            source.about(ONE)
+            source.get_record(ONE)
     finally:
         keystone.close()
 

@@ -31,7 +31,7 @@ DAY = 86400.0
 
 
 def trace_of(path: Path) -> list[Arrival]:
-    return list(open_trace(path).arrivals())
+    return list(open_trace(path).list_arrivals())
 
 
 def test_a_year_of_a_standalone_is_recorded_and_replayed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -93,7 +93,7 @@ class Site:
             self.shell.done(f"cell create {name}")
         self.api = Database(sqlite_url(folder, "api"))
         self.cells = {name: Database(sqlite_url(folder, name)) for name in ("east", "west")}
-        self.api.write(incarnation.advance)
+        self.api.write(incarnation.advance_mark)
         for name in ("east", "west"):
             self.api.write(_host, f"{name}-host", self.uuid(name))
 

@@ -44,20 +44,20 @@ def proxies(front: Front) -> Iterator[Proxies]:
 
 
 def start(proxies: Proxies, *boots: Boot) -> Load:
-    load = Load([f"http://127.0.0.1:{proxies.port('api')}/v2.1"], {}, seed=1)
+    load = Load([f"http://127.0.0.1:{proxies.port_of('api')}/v2.1"], {}, seed=1)
     load.start(boots)
     return load
 
 
 def test_a_boot_whose_answer_is_lost_is_repeated_and_counts_once(front: Front, proxies: Proxies) -> None:
-    proxies.mute(["api"])
+    proxies.mute_links(["api"])
     load = start(proxies, Boot(number=1, at=0.0, count=3, deletes=1))
     assert wait_until(lambda: len(front.uuids()) == 3, PATIENCE), "accepted, and nobody knows"
-    proxies.cut(["api"])
+    proxies.cut_links(["api"])
     assert wait_until(lambda: load.answers["POST lost"] > 0, PATIENCE)
-    proxies.restore(["api"])
+    proxies.restore_links(["api"])
 
-    assert load.finish(PATIENCE) == 0
+    assert load.finish_requests(PATIENCE) == 0
     (taken,) = load.taken
     assert len(taken.uuids) == 3
     assert load.deleted == set(taken.uuids[:1])
@@ -70,16 +70,16 @@ def test_answers_that_must_not_come_are_told_and_end_nothing_else(front: Front, 
     unknown = FlavorPlan(name="unknown", vcpus=1, ram=1)
     load = start(proxies, Boot(number=1, at=0.0, flavor=unknown), Boot(number=2, at=0.0, flavor=SMALL))
 
-    assert load.finish(PATIENCE) == 0
+    assert load.finish_requests(PATIENCE) == 0
     assert [taken.boot.number for taken in load.taken] == [2]
     assert len(load.complaints) == 1
     assert "400" in load.complaints[0]
 
 
 def test_what_is_never_answered_is_counted(front: Front, proxies: Proxies) -> None:
-    proxies.cut(["api"])
+    proxies.cut_links(["api"])
     load = start(proxies, Boot(number=1, at=0.0), Boot(number=2, at=0.0))
 
-    assert load.finish(1.0) == 2
+    assert load.finish_requests(1.0) == 2
     load.stop()
     assert load.taken == []

@@ -48,7 +48,7 @@ def proxies(echo: int) -> Iterator[Proxies]:
 
 
 def connect(proxies: Proxies, name: str) -> socket.socket:
-    connection = socket.create_connection(("127.0.0.1", proxies.port(name)), timeout=PATIENCE)
+    connection = socket.create_connection(("127.0.0.1", proxies.port_of(name)), timeout=PATIENCE)
     assert ask(connection, b"hello") == b"hello"
     return connection
 
@@ -70,14 +70,14 @@ def is_silent(connection: socket.socket) -> bool:
 
 def test_a_cut_resets_and_refuses_until_it_is_over_and_leaves_other_links_alone(proxies: Proxies) -> None:
     with connect(proxies, "one") as one, connect(proxies, "other") as other:
-        proxies.cut(["one"])
+        proxies.cut_links(["one"])
 
         with pytest.raises(ConnectionError):
             ask(one, b"lost")
         with pytest.raises(ConnectionRefusedError):
-            socket.create_connection(("127.0.0.1", proxies.port("one")), timeout=PATIENCE)
+            socket.create_connection(("127.0.0.1", proxies.port_of("one")), timeout=PATIENCE)
         assert ask(other, b"still") == b"still"
-        proxies.restore(["one"])
+        proxies.restore_links(["one"])
         connect(proxies, "one").close()
 
 
@@ -88,17 +88,17 @@ def test_what_was_held_back_arrives_later(proxies: Proxies, how: str) -> None:
         one.sendall(b"late")
 
         assert is_silent(one)
-        proxies.restore(["one"])
+        proxies.restore_links(["one"])
         assert one.recv(1000) == b"late"
 
 
 def test_frozen_links_take_connections_and_serve_them_later(proxies: Proxies) -> None:
-    proxies.freeze(["one"])
-    with socket.create_connection(("127.0.0.1", proxies.port("one")), timeout=PATIENCE) as late:
+    proxies.freeze_links(["one"])
+    with socket.create_connection(("127.0.0.1", proxies.port_of("one")), timeout=PATIENCE) as late:
         late.sendall(b"hello")
 
         assert is_silent(late)
-        proxies.restore(["one"])
+        proxies.restore_links(["one"])
         assert late.recv(1000) == b"hello"
 
 
@@ -115,8 +115,8 @@ def test_a_muted_server_gets_what_is_asked() -> None:
     threading.Thread(target=hear, daemon=True).start()
     proxies = Proxies({"link": listener.getsockname()[1]})
     try:
-        proxies.mute(["link"])
-        with socket.create_connection(("127.0.0.1", proxies.port("link")), timeout=PATIENCE) as client:
+        proxies.mute_links(["link"])
+        with socket.create_connection(("127.0.0.1", proxies.port_of("link")), timeout=PATIENCE) as client:
             client.sendall(b"write this")
             assert heard.wait(PATIENCE)
     finally:

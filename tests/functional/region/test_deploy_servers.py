@@ -36,8 +36,8 @@ def place() -> Iterator[Path]:
     yield folder
     for child in folder.iterdir():
         for kind in (MariaDB, PostgreSQL, RabbitMQ):
-            for pid in kind(child).leftovers():
-                processes.end(pid, signal.SIGKILL, PATIENCE)
+            for pid in kind(child).leftover_processes():
+                processes.end_process(pid, signal.SIGKILL, PATIENCE)
     shutil.rmtree(folder)
 
 
@@ -75,9 +75,9 @@ def test_a_database_server_killed_and_started_again_keeps_its_data(kind: type[Ma
 
     assert again.create_database("region_api", "region", password) == url, "the port is the same, and so URLs that were stored hold"
     assert _sql(url, "SELECT name FROM things") == "kept"
-    assert processes.started(again.pid)
+    assert processes.start_time_of(again.pid)
     again.stop()
-    assert [*again.leftovers()] == []
+    assert [*again.leftover_processes()] == []
     assert ports.is_free(again.port)
 
 
@@ -89,12 +89,12 @@ def test_a_user_has_its_database_only(kind: type[MariaDB | PostgreSQL], started:
     server.create_database("cellx1", "other", "two")  # an underscore in a grant would let this one in too
 
     assert _sql(mine, "SELECT 1") == 1
-    administrative = sa.make_url(server.url).database
+    administrative = sa.make_url(server.admin_url).database
     for change in ({"database": "cellx1"}, {"database": administrative}, {"password": "two"}, {"username": "other"}):
         with pytest.raises(sa.exc.OperationalError):
             _sql(_changed(mine, **change), "SELECT 1")
     with pytest.raises(sa.exc.OperationalError):
-        _sql(_changed(server.url, password=""), "SELECT 1")
+        _sql(_changed(server.admin_url, password=""), "SELECT 1")
 
 
 def test_a_database_server_leaves_the_temporary_tables_of_others_alone(started: Callable[[type[Server]], Server]) -> None:
@@ -104,7 +104,7 @@ def test_a_database_server_leaves_the_temporary_tables_of_others_alone(started: 
     try:
         server = started(MariaDB)
         assert others.exists()
-        assert _sql(server.url, "SELECT @@tmpdir") == str(server.folder / "tmp")
+        assert _sql(server.admin_url, "SELECT @@tmpdir") == str(server.folder / "tmp")
     finally:
         others.unlink(missing_ok=True)
 
@@ -120,15 +120,15 @@ def test_a_broker_killed_and_started_again_keeps_its_vhosts(place: Path) -> None
     assert "ACCESS_REFUSED" in (_log_in(first.port, "guest", "guest", "/") or ""), (
         "its administrator's password is not the usual one"
     )
-    assert len({port for pid in first.leftovers() for port in _ports_of(pid)}) >= 2, "it has a port mapper of its own"
+    assert len({port for pid in first.leftover_processes() for port in _ports_of(pid)}) >= 2, "it has a port mapper of its own"
     os.kill(first.pid, signal.SIGKILL)
 
     first.start()
 
     assert first.create_vhost("cell1", "agents", "p'w/") == url
-    assert "api" in first.ctl("list_vhosts").split()
+    assert "api" in first.run_ctl("list_vhosts").split()
     first.stop()
-    assert [*first.leftovers()] == []
+    assert [*first.leftover_processes()] == []
     assert ports.is_free(first.port)
 
 
@@ -137,10 +137,10 @@ def test_a_tool_that_is_late_goes_with_its_broker(place: Path) -> None:
     _install(broker)
     broker.start()
     with subprocess.Popen([broker.folder / "ctl", "eval", "timer:sleep(600000)."], stdout=subprocess.DEVNULL) as late:
-        assert processes.wait(lambda: late.pid in broker.leftovers(), PATIENCE)
+        assert processes.wait_until(lambda: late.pid in broker.leftover_processes(), PATIENCE)
         broker.stop()
         assert late.wait(PATIENCE) != 0
-    assert [*broker.leftovers()] == []
+    assert [*broker.leftover_processes()] == []
 
 
 def test_a_server_that_ends_at_once_is_unavailable(tmp_path: Path) -> None:
@@ -153,7 +153,7 @@ def test_a_server_that_ends_at_once_is_unavailable(tmp_path: Path) -> None:
 
     with pytest.raises(Unavailable, match=r"^RabbitMQ ended at its start: FATAL: it has no wheels \(see .*log\)$"):
         server.start()
-    assert [*server.leftovers()] == []
+    assert [*server.leftover_processes()] == []
 
 
 def test_a_tool_that_does_not_end_is_unavailable(tmp_path: Path) -> None:
@@ -167,7 +167,7 @@ def test_a_tool_that_does_not_end_is_unavailable(tmp_path: Path) -> None:
 
     with pytest.raises(Unavailable, match=r"^MariaDB: mariadb-install-db did not end within 0.5 s: see .*log$"):
         server.start()
-    assert [*server.leftovers()] == []
+    assert [*server.leftover_processes()] == []
 
 
 def test_a_missing_program_is_unavailable(tmp_path: Path) -> None:
@@ -191,10 +191,10 @@ def test_a_package_is_installed_and_starts_nothing(tmp_path: Path, monkeypatch: 
 
     if os.geteuid() != 0:
         with pytest.raises(Unavailable, match="only root may: apt-get install mariadb-server"):
-            server.install()
+            server.install_missing()
         return
-    server.install()
-    server.install()
+    server.install_missing()
+    server.install_missing()
 
     (line, answer) = (tmp_path / "said").read_text().splitlines()
     assert line.endswith("install --yes --no-install-recommends --no-upgrade mariadb-server")
@@ -211,7 +211,7 @@ def test_a_package_that_cannot_be_installed_is_unavailable(tmp_path: Path, monke
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
 
     with pytest.raises(Unavailable, match=r"^apt-get cannot install mariadb-server: E: Unable to locate it$"):
-        Fresh(tmp_path / "server").install()
+        Fresh(tmp_path / "server").install_missing()
 
 
 def test_a_port_that_is_taken_stays_whose_it_is(tmp_path: Path) -> None:
@@ -233,30 +233,30 @@ def test_a_folder_has_one_server_at_a_time(started: Callable[[type[Server]], Ser
     for meddle in (second.start, second.stop):
         with pytest.raises(Unavailable, match="is run by another process"):
             meddle()
-    assert found.why_not(server.url) is None
+    assert found.why_not(server.admin_url) is None
 
 
 def test_a_found_server_is_used_and_left_running_and_clean(started: Callable[[type[Server]], Server]) -> None:
     server = started(MariaDB)
     old = scratch.new_name().replace(scratch.run()[:8], "00000001")
     young, foreign = scratch.new_name(), "sctest_of_somebody_else"
-    _sql(server.url, f"CREATE DATABASE {old}", f"CREATE DATABASE {foreign}")
+    _sql(server.admin_url, f"CREATE DATABASE {old}", f"CREATE DATABASE {foreign}")
 
-    with servers([MYSQL], told={MYSQL: server.url}) as outcomes:
-        assert outcomes == [Outcome(variable=MYSQL, url=server.url, how="found")]
-        assert environment(outcomes) == {MYSQL: server.url, scratch.RUN_VARIABLE: scratch.run()}
-        assert old not in _names(server.url)
-        _sql(server.url, f"CREATE DATABASE {young}")
+    with servers([MYSQL], told={MYSQL: server.admin_url}) as outcomes:
+        assert outcomes == [Outcome(variable=MYSQL, url=server.admin_url, how="found")]
+        assert environment(outcomes) == {MYSQL: server.admin_url, scratch.RUN_VARIABLE: scratch.run()}
+        assert old not in _names(server.admin_url)
+        _sql(server.admin_url, f"CREATE DATABASE {young}")
 
-    assert processes.started(server.pid)
-    assert foreign in _names(server.url)
-    assert young not in _names(server.url)
+    assert processes.start_time_of(server.pid)
+    assert foreign in _names(server.admin_url)
+    assert young not in _names(server.admin_url)
 
 
 def test_a_server_that_cannot_be_had_is_named(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     for variable in stages.ACCEPT:
         monkeypatch.delenv(variable, raising=False)
-    port = ports.free()
+    port = ports.free_port()
     for told, why in (
         (f"mysql+pymysql://root@127.0.0.1:{port}/mysql", f"{MYSQL} names one, but nothing listens on 127.0.0.1:{port}"),
         (NONE, f"{MYSQL}=none says to do without"),
@@ -273,7 +273,7 @@ def test_a_server_that_cannot_be_had_is_named(capfd: pytest.CaptureFixture[str],
 
 def test_the_reason_shows_no_password(started: Callable[[type[Server]], Server]) -> None:
     server = started(MariaDB)
-    why = found.why_not(_changed(server.url, password="a-wrong-one")) or ""
+    why = found.why_not(_changed(server.admin_url, password="a-wrong-one")) or ""
     assert "cannot be used" in why
     assert "a-wrong-one" not in why
 
@@ -322,7 +322,7 @@ def test_a_new_server_can_be_asked_for() -> None:
 
 def _install(server: Server) -> None:
     try:
-        server.install()
+        server.install_missing()
     except Unavailable as why:
         pytest.skip(str(why))
 

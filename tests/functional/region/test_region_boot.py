@@ -33,7 +33,7 @@ def group(cloud: Region, name: str) -> dict[str, str]:
 
     database = Database(cloud.folder.database_url("api"))
     found = {g.name: g.uuid for g in database.read(server_groups.list_all)}
-    database.dispose()
+    database.dispose_connections()
     return {"group": found[name]}
 
 
@@ -43,7 +43,9 @@ def test_a_boot_becomes_active_on_one_host_with_its_claim_and_guest(cloud: Regio
     assert server["name"] == "one"
     assert server["OS-EXT-SRV-ATTR:host"] in {h.name for h in HOSTS}
     assert server["OS-SRV-USG:launched_at"]
-    asked = cloud.http.post(f"{cloud.all.endpoint}/servers/{uuid}/action", json={"os-getConsoleOutput": {"length": 2}}, timeout=30)
+    asked = cloud.http.post(
+        f"{cloud.all.api_endpoint}/servers/{uuid}/action", json={"os-getConsoleOutput": {"length": 2}}, timeout=30
+    )
     assert asked.json() == {"output": "one: ready\n"}
     evidence = cloud.settle()
     assert evidence.claims[uuid] == server["OS-EXT-SRV-ATTR:host"]
@@ -61,7 +63,7 @@ def test_what_fits_nowhere_is_an_error_that_says_why(cloud: Region) -> None:
     uuid = cloud.boot("giant", flavor="huge")
     server = cloud.wait_for(uuid, "ERROR")
     assert server["fault"]["message"].startswith("No valid host was found")
-    explanation = cloud.http.get(f"{cloud.all.endpoint}/servers/{uuid}/explanation", timeout=30).json()["explanation"]
+    explanation = cloud.http.get(f"{cloud.all.api_endpoint}/servers/{uuid}/explanation", timeout=30).json()["explanation"]
     counts = {f["name"]: (f["before"], f["after"]) for f in explanation["decisions"][-1]["filters"]}
     assert counts["RamFilter"] == (6, 0)
     assert uuid not in cloud.settle().claims

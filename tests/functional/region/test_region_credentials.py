@@ -60,7 +60,7 @@ class Load:
             self._status(self.uuids[-1])
 
     def _status(self, uuid: str) -> str | None:
-        answer = self._cloud.http.get(f"{self._cloud.all.endpoint}/servers/{uuid}", timeout=30)
+        answer = self._cloud.http.get(f"{self._cloud.all.api_endpoint}/servers/{uuid}", timeout=30)
         if answer.status_code != 200:
             self.failures.append(answer.text)
             return None
@@ -77,11 +77,11 @@ def change(cloud: Region, option: str, url: str) -> None:
     """As an operator; then wait until the processes have followed."""
     cloud.commands.run("cell", "update", "cell1", f"--{option}", url)
     key = {"database-connection": "database_url", "transport-url": "transport_url"}[option]
-    assert wait_until(lambda: getattr(cloud.registry.cells()[0].mapping, key) == url, PATIENCE)
+    assert wait_until(lambda: getattr(cloud.registry.list_cells()[0].current_mapping, key) == url, PATIENCE)
 
 
 def rotate(cloud: Region, option: str, first: str, second: str, drop_first: Callable[[], None]) -> None:
-    before = cloud.registry.cells()[0].mapping
+    before = cloud.registry.list_cells()[0].current_mapping
     change(cloud, option, first)
     with Load(cloud) as load:
         load.go_on()

@@ -48,7 +48,7 @@ def used(cloud: Region) -> dict[str, dict[str, int]]:
     try:
         return {row.host: row.used_resources for row in database.read(claims.read_all)}
     finally:
-        database.dispose()
+        database.dispose_connections()
 
 
 def guests(cloud: Region) -> dict[str, list[Guest]]:
@@ -61,7 +61,7 @@ def runs_where_it_is_claimed(cloud: Region) -> bool:
     for name, there in guests(cloud).items():
         found = dict.fromkeys(claimed[name], 0)
         for guest in there:
-            for kind, amount in numa.taken(guest.numa_nodes, guest.vcpus, guest.memory_mb).items():
+            for kind, amount in numa.taken_by_class(guest.numa_nodes, guest.vcpus, guest.memory_mb).items():
                 found[kind] = found.get(kind, 0) + amount
         if found != claimed[name] or any(amount > NODE_MB for amount in found.values()):
             return False
@@ -69,7 +69,7 @@ def runs_where_it_is_claimed(cloud: Region) -> bool:
 
 
 def act(cloud: Region, server: str, **action: Any) -> None:
-    answer = cloud.http.post(f"{cloud.all.endpoint}/servers/{server}/action", json=action, timeout=30)
+    answer = cloud.http.post(f"{cloud.all.api_endpoint}/servers/{server}/action", json=action, timeout=30)
     assert answer.status_code in (202, 204), answer.text
 
 
@@ -92,7 +92,7 @@ def test_servers_are_on_one_node_or_divided_over_two(cloud: Region) -> None:
     wide = cloud.wait_for(cloud.boot("wide", flavor="wide", availability_zone="za"), "ACTIVE")
     assert on(cloud, wide["id"]) == ("a2", (0, 1))
     assert wait_until(lambda: runs_where_it_is_claimed(cloud), 90.0)
-    assert used(cloud)["a2"] == numa.taken((0, 1), 2, 40000)
+    assert used(cloud)["a2"] == numa.taken_by_class((0, 1), 2, 40000)
 
 
 def test_a_host_that_reports_no_nodes_and_cannot_make_any_refuses(cloud: Region) -> None:

@@ -56,7 +56,7 @@ def used(cloud: Region) -> dict[str, dict[str, int]]:
     try:
         return {row.host: row.used_resources for row in database.read(claims.read_all) if row.used_resources}
     finally:
-        database.dispose()
+        database.dispose_connections()
 
 
 def guests(cloud: Region, name: str) -> list[Guest]:
@@ -96,7 +96,7 @@ def test_several_classes_are_on_one_host_and_an_overridden_size_is_what_is_claim
     evidence = cloud.settle()
     assert (evidence.charged["a2"], evidence.memory_used["a2"]) == (0, 64)
     [guest] = guests(cloud, "a2")
-    assert (guest.vcpus, guest.takes.vcpus) == (1, 0)
+    assert (guest.vcpus, guest.taken_amounts.vcpus) == (1, 0)
 
 
 def test_a_class_that_no_host_offers_is_named(cloud: Region) -> None:
@@ -114,7 +114,7 @@ def test_the_host_has_the_last_word(cloud: Region) -> None:
         tx.execute(wrong.where(inventories.c.host == "b1").values(writer=10**6, wseq=1))
 
     database.write(believe)
-    database.dispose()
+    database.dispose_connections()
     uuids = [cloud.boot(f"many-{n}", flavor="gpu", availability_zone="nova:b1") for n in range(5)]
     assert wait_until(lambda: statuses(cloud, "^many-") == {"ACTIVE": 3, "ERROR": 2}, 90.0), statuses(cloud, "^many-")
     assert len(guests(cloud, "b1")) == 3

@@ -36,13 +36,13 @@ def hash_of(cloud: Region, image_id: str) -> str:
     try:
         known = database.read(images.get, image_id)
     finally:
-        database.dispose()
+        database.dispose_connections()
     return known.hash_value if known is not None else ""
 
 
 def act(cloud: Region, server: str, action: str, value: Any = None) -> Any:
     headers = {"OpenStack-API-Version": "compute 2.45"}
-    answer = cloud.http.post(f"{cloud.all.endpoint}/servers/{server}/action", json={action: value}, headers=headers, timeout=30)
+    answer = cloud.http.post(f"{cloud.all.api_endpoint}/servers/{server}/action", json={action: value}, headers=headers, timeout=30)
     assert answer.status_code == 202, answer.text
     return answer.json() if answer.content else None
 
@@ -59,14 +59,14 @@ def test_every_image_has_its_hash_on_record(
     cloud.wait_for(server, "ACTIVE")
     made = act(cloud, server, "createImage", {"name": "made"})["image_id"]
     assert wait_until(lambda: hash_of(cloud, made) != "", PATIENCE)
-    assert hash_of(cloud, made) == store.about(made).hash_value
+    assert hash_of(cloud, made) == store.get_record(made).hash_value
 
     shell.done(f"image delete {added['id']}")
     assert hash_of(cloud, added["id"]) == ""
 
 
 def test_a_start_records_images_of_older_releases(cloud: Region, store: FolderStore) -> None:
-    before = store.add([b"an image"], name="one", image_id=str(uuid.uuid4()))
+    before = store.add_image([b"an image"], name="one", image_id=str(uuid.uuid4()))
     assert hash_of(cloud, before.id) == ""
     cloud.restart()
     assert hash_of(cloud, before.id) == before.hash_value
@@ -75,7 +75,7 @@ def test_a_start_records_images_of_older_releases(cloud: Region, store: FolderSt
 def test_a_command_records_images_of_older_releases(cloud: Region, store: FolderStore, capsys: pytest.CaptureFixture[str]) -> None:
     """An image whose content does not fit its record is named, and the others are recorded."""
     shell = Shell(cloud.folder.path, capsys)
-    right, wrong = (store.add([name.encode()], name=name, image_id=str(uuid.uuid4())) for name in ("right", "wrong"))
+    right, wrong = (store.add_image([name.encode()], name=name, image_id=str(uuid.uuid4())) for name in ("right", "wrong"))
     (cloud.folder.path / "images" / "added" / wrong.id / "content").write_bytes(b"other")
     outcome = shell("image record -f json")
     assert (outcome.status, outcome.err.count("\n")) == (1, 1)
@@ -92,10 +92,10 @@ def test_a_changed_snapshot_of_a_shelved_server_is_refused(cloud: Region, store:
     cloud.wait_for(server, "SHELVED_OFFLOADED")
     [snapshot] = [entry.name for entry in (cloud.folder.path / "images").iterdir() if entry.is_file()]
     kept = store.read(snapshot)
-    store.save(snapshot, kept.replace(b'"writes":', b'"writes":7'))
+    store.save_snapshot(snapshot, kept.replace(b'"writes":', b'"writes":7'))
     act(cloud, server, "unshelve")
     headers = {"OpenStack-API-Version": "compute 2.51"}
-    path = f"{cloud.all.endpoint}/servers/{server}/os-instance-actions"
+    path = f"{cloud.all.api_endpoint}/servers/{server}/os-instance-actions"
 
     def ended() -> bool:
         found = cloud.http.get(path, headers=headers, timeout=30).json()["instanceActions"]
@@ -103,6 +103,6 @@ def test_a_changed_snapshot_of_a_shelved_server_is_refused(cloud: Region, store:
 
     assert wait_until(ended, PATIENCE)
     assert cloud.wait_for(server, "SHELVED_OFFLOADED")
-    store.save(snapshot, kept)
+    store.save_snapshot(snapshot, kept)
     act(cloud, server, "unshelve")
     cloud.wait_for(server, "ACTIVE")

@@ -33,7 +33,7 @@ def test_a_host_whose_mapping_is_gone_is_given_nothing_from_then_on(tmp_path: Pa
         cloud.all.scheduler.freshness.stop()  # it goes on with what it knew
         database = Database(cloud.folder.database_url("api"))
         database.write(host_mappings.delete, "cell1-h0")
-        database.dispose()
+        database.dispose_connections()
         cloud.boot("web", count=8)
         assert wait_until(lambda: {s["status"] for s in cloud.named("^web-")} == {"ACTIVE"}, 90.0)
         evidence = cloud.settle()
@@ -45,8 +45,8 @@ def test_a_second_process_cannot_take_the_folder(tmp_path: Path) -> None:
     folder = StateFolder(tmp_path)
     with pytest.raises(errors.Conflict, match="in use by process"):
         StateFolder(tmp_path)
-    folder.release()
-    StateFolder(tmp_path).release()
+    folder.release_lock()
+    StateFolder(tmp_path).release_lock()
 
 
 @pytest.mark.parametrize("ground", USUAL)
@@ -78,11 +78,11 @@ def test_a_cell_whose_database_is_gone_leaves_the_other_alone_and_its_builds_go_
         broken = cloud.registry.of_host("cell2-h0")
         path = tmp_path / "cell2.db"
         cloud.wait_for(cloud.boot("first"), "ACTIVE")
-        broken.database.dispose()
+        broken.database.dispose_connections()
         for suffix in ("", "-wal", "-shm"):
             (tmp_path / f"cell2.db{suffix}").unlink(missing_ok=True)
         path.mkdir()  # a folder where the file was: it can neither be opened nor made
-        broken.database.dispose()
+        broken.database.dispose_connections()
         uuids = [cloud.boot(f"web-{n}") for n in range(6)]
         for uuid in uuids:
             assert cloud.wait_for(uuid, "ACTIVE")["OS-EXT-SRV-ATTR:host"].startswith("cell1")

@@ -47,7 +47,7 @@ def logged(tmp_path: Path) -> Iterator[Path]:
     root = logging.getLogger()
     level, handlers = root.level, list(root.handlers)
     path = tmp_path / "superconductor.log"
-    logs.setup(config.load([], files=[], overrides={"log_file": str(path), "debug": True}))
+    logs.setup(config.load_options([], files=[], overrides={"log_file": str(path), "debug": True}))
     yield path
     root.handlers[:] = handlers
     root.setLevel(level)
@@ -71,7 +71,7 @@ def sealed(cloud: Region) -> dict[str, int]:
         database = Database(cloud.folder.database_url(name))
         if count := database.read(_rows, table):
             counts[name] = count
-        database.dispose()
+        database.dispose_connections()
     return counts
 
 
@@ -123,7 +123,7 @@ def test_secrets_reach_their_guests_and_are_readable_nowhere(tmp_path: Path, log
         got = received(tmp_path)
         assert {got[uuid] for uuid in many} == {Received(user_data_sha256=digest, admin_pass_set=True)}
         assert got[own["id"]] == Received(admin_pass_set=True)
-        texts = [cloud.http.get(f"{cloud.all.endpoint}/servers/{uuid}/explanation").text for uuid in (*many, failing, nowhere)]
+        texts = [cloud.http.get(f"{cloud.all.api_endpoint}/servers/{uuid}/explanation").text for uuid in (*many, failing, nowhere)]
         texts += [str(cloud.show(uuid)) for uuid in (*many, failing, nowhere)]
         assert not [text for text in texts if "marked" in text or USER_DATA[:40] in text]
         keys = key_file.read(tmp_path)
@@ -143,7 +143,7 @@ def test_the_secrets_of_a_rebuild_reach_their_guest_and_are_readable_nowhere(tmp
         image_id = cloud.wait_for(uuid, "ACTIVE")["image"]["id"]
         asked = {"rebuild": {"imageRef": image_id, "user_data": USER_DATA, "adminPass": PASSWORD}}
         version = {"OpenStack-API-Version": "compute 2.57"}
-        answer = cloud.http.post(f"{cloud.all.endpoint}/servers/{uuid}/action", json=asked, headers=version)
+        answer = cloud.http.post(f"{cloud.all.api_endpoint}/servers/{uuid}/action", json=asked, headers=version)
         assert (answer.status_code, answer.json()["server"]["adminPass"]) == (202, PASSWORD), answer.text
         assert found(tmp_path) == {}, "while it is rebuilt"
         cloud.wait_for(uuid, "ACTIVE")
@@ -166,7 +166,7 @@ def test_what_was_queued_is_built_with_its_secrets_after_a_restart(tmp_path: Pat
         cloud.all = AllInOne(cloud.folder, HOSTS, api=ApiSettings(port=0), pace=PACE)
         assert key_file.read(tmp_path) == keys
         cloud.all.start()
-        cloud.all.serve()
+        cloud.all.serve_api()
         for uuid in uuids:
             cloud.wait_for(uuid, "ACTIVE")
         assert wait_until(lambda: sealed(cloud) == {}, 60.0), sealed(cloud)

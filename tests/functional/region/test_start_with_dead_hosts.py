@@ -33,7 +33,7 @@ def test_hosts_called_down_or_disabled_are_known(tmp_path: Path, what: str, monk
     began = time.monotonic()
     discover_until(region.folder, region.all, {"a1", "a2"}, region.commands, threading.Event())
     assert time.monotonic() - began < 15.0
-    assert region.all.known() == 2
-    assert region.all.schedulable() == (0 if what == "set_forced_down" else 2)
-    cell.dispose()
+    assert region.all.count_known() == 2
+    assert region.all.count_schedulable() == (0 if what == "set_forced_down" else 2)
+    cell.dispose_connections()
     region.stop()

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from cli.databases.connecting import _bus
+from cli.databases.connecting import _try_bus
 from deploy.rabbitmq import RabbitMQ
 from objects.context import RequestContext
 from rpc.errors import Unreachable
@@ -42,36 +42,36 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RabbitMQ]:
 @contextmanager
 def alarm(broker: RabbitMQ) -> Iterator[None]:
     """The broker has too little memory."""
-    broker.ctl("set_vm_memory_high_watermark", "0.00001")
+    broker.run_ctl("set_vm_memory_high_watermark", "0.00001")
     try:
         yield
     finally:
-        broker.ctl("set_vm_memory_high_watermark", "0.6")
+        broker.run_ctl("set_vm_memory_high_watermark", "0.6")
 
 
 def test_a_blocked_broker_is_told_from_one_that_is_well(broker: RabbitMQ) -> None:
-    bus = Bus(broker.url, name="blocked")
+    bus = Bus(broker.admin_url, name="blocked")
     endpoint = Endpoint()
-    server = bus.serve("topic", "one", [endpoint], threads=1)
-    client = bus.client("topic", timeout=PATIENCE)
-    bus.login()
-    assert bus.trouble() == server.trouble() == ""
-    assert _bus("transport_url", broker.url).fits
+    server = bus.serve_topic("topic", "one", [endpoint], threads=1)
+    client = bus.make_client("topic", timeout=PATIENCE)
+    bus.check_login()
+    assert bus.find_trouble() == server.find_trouble() == ""
+    assert _try_bus("transport_url", broker.admin_url).fits
     with alarm(broker):
         began = time.monotonic()
         with pytest.raises(Unreachable, match="blocked"):
-            client.on("one").cast(CONTEXT, "note")
+            client.on_server("one").cast(CONTEXT, "note")
         assert time.monotonic() - began < PATIENCE, "it was not waited for until the deadline"
-        assert "an alarm for its memory or disk" in bus.trouble()
+        assert "an alarm for its memory or disk" in bus.find_trouble()
         with pytest.raises(Unreachable, match="blocked"):
-            server.trouble()
+            server.find_trouble()
         with pytest.raises(Unreachable, match="blocked"):
-            bus.login()
-        found = _bus("transport_url", broker.url)
+            bus.check_login()
+        found = _try_bus("transport_url", broker.admin_url)
         assert not found.fits
         assert "blocked" in found.text
-    assert wait_until(lambda: not bus.trouble(), PATIENCE)
+    assert wait_until(lambda: not bus.find_trouble(), PATIENCE)
     assert endpoint.arrived.wait(PATIENCE), "what was sent meanwhile arrives"
-    assert server.trouble() == ""
-    bus.login()
+    assert server.find_trouble() == ""
+    bus.check_login()
     bus.close()

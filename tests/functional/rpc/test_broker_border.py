@@ -45,7 +45,7 @@ def victim(cell: BrokerCell) -> Host:
 def ordered(cell: BrokerCell, uuid: str, host: str) -> None:
     """The conductor orders a build of the host."""
     order = BuildOrder(instance_uuid=uuid, name=uuid, host=host, node=host, fence=1, attempt=1)
-    ComputeClient(cell.bus).order([HostOrders(CONTEXT, host, BuildOrders(spec=SPEC, orders=(order,)))])
+    ComputeClient(cell.bus).send_orders([HostOrders(CONTEXT, host, BuildOrders(spec=SPEC, orders=(order,)))])
 
 
 class TestAnAgentWithItsOwnUser:
@@ -64,7 +64,7 @@ class TestAnAgentWithItsOwnUser:
     def test_orders_reach_it_and_it_is_in_good_health(self, cell: BrokerCell, victim: Host) -> None:
         ordered(cell, "o1", cell.hosts[1])
         assert wait_until(lambda: ("o1", 1) in victim.orders, LONG)
-        assert victim.server.trouble() == ""
+        assert victim.server.find_trouble() == ""
 
     def test_it_answers_what_its_conductors_ask(self, cell: BrokerCell, victim: Host) -> None:
         """By ids that another agent, which was asked before, cannot guess."""
@@ -87,8 +87,8 @@ class TestAnAgentWithItsOwnUser:
             channel.exchange_declare(exchange, "topic" if key else "fanout", durable=bool(key), auto_delete=not key)
             channel.queue_bind(name, exchange, key)
         ordered(cell, "o2", cell.hosts[1])
-        cell.bus.client("compute").fanout(CONTEXT, "ping", token="none")
-        cell.bus.client("nobody").cast(CONTEXT, "ping", token="none")
+        cell.bus.make_client("compute").fanout(CONTEXT, "ping", token="none")
+        cell.bus.make_client("nobody").cast(CONTEXT, "ping", token="none")
         found: list[Any] = []
 
         def all_came() -> bool:
@@ -104,9 +104,9 @@ class TestAnAgentWithItsOwnUser:
             amqp_of_tests(early).exchange_delete(agents.SHARED_EXCHANGE)  # as in a virtual host that is new
             host = Host(early.agent_bus(early.hosts[0]), early.hosts[0])
             with pytest.raises(errors.SuperconductorError):
-                host.server.check()
+                host.server.check_listening()
             early.serve()
-            assert wait_until(lambda: host.server.listening, LONG)
+            assert wait_until(lambda: host.server.is_listening, LONG)
             ordered(early, "o1", early.hosts[0])
             assert wait_until(lambda: host.orders == [("o1", 1)], LONG)
 
@@ -206,7 +206,7 @@ class TestATakenAgent:
         """As an agent of an older release."""
         host = cell.hosts[0]
         client = cell.client(host)
-        monkeypatch.setattr(Connection, "_sender", lambda _: {})
+        monkeypatch.setattr(Connection, "_sender_property", lambda _: {})
         with pytest.raises(errors.Forbidden, match=r"names no broker user: upgrade its sender.*superconductor host user"):
             client.holdings(CONTEXT, host)
 

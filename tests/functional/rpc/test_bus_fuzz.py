@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from objects.base import Message
 from objects.context import RequestContext
-from rpc.arguments import signatures
+from rpc.arguments import signatures_of
 from rpc.cell_conductor import CellConductorClient, CellConductorEndpoint
 from rpc.codec import all_messages
 from rpc.compute import ComputeEndpoint
@@ -74,7 +74,7 @@ VALUES = st.recursive(
 
 def messages(interface: type) -> st.SearchStrategy[Poison]:
     """Bodies from noise to nearly right, for the methods of an interface."""
-    known = {name: [field for field, _ in signature._unwraps] for name, signature in signatures(interface).items()}
+    known = {name: [field for field, _ in signature._unwraps] for name, signature in signatures_of(interface).items()}
 
     def call(method: str) -> st.SearchStrategy[dict[str, Any]]:
         arguments = st.fixed_dictionaries({}, optional=dict.fromkeys(known.get(method, ["x"]), VALUES))

@@ -40,7 +40,7 @@ def url() -> Iterator[str]:
 @pytest.fixture(scope="module", params=[4, 0], ids=["threads", "in the listener"])
 def bus(url: str, request: pytest.FixtureRequest) -> Iterator[Bus]:
     bus = Bus(url)
-    bus.serve(TOPIC, "h1", [Parrot()], threads=request.param)
+    bus.serve_topic(TOPIC, "h1", [Parrot()], threads=request.param)
     yield bus
     bus.close()
 
@@ -53,9 +53,9 @@ def sender(url: str) -> Iterator[Sender]:
 
 
 def answers(bus: Bus) -> None:
-    client = bus.client(TOPIC, timeout=PATIENCE)
+    client = bus.make_client(TOPIC, timeout=PATIENCE)
     assert client.call(CONTEXT, "echo", int, value=1) == 1
-    assert client.on("h1").call(CONTEXT, "echo", int, value=2) == 2
+    assert client.on_server("h1").call(CONTEXT, "echo", int, value=2) == 2
 
 
 @pytest.mark.parametrize("name", POISONS)
@@ -84,7 +84,7 @@ def test_a_refused_message_is_in_the_dead_letter_queue_with_the_reason(
     url: str, sender: Sender, caplog: pytest.LogCaptureFixture
 ) -> None:
     bus = Bus(url)
-    bus.serve("other", "h1", [Parrot()])
+    bus.serve_topic("other", "h1", [Parrot()])
     before = metrics.REFUSED.labels("other", "depth")._value.get()
     with caplog.at_level(logging.WARNING):
         for _ in range(20):
@@ -107,12 +107,12 @@ def test_a_refused_message_is_in_the_dead_letter_queue_with_the_reason(
 
 
 def test_a_message_that_jammed_a_server_of_the_release_before_is_set_aside_at_the_next_start(url: str, sender: Sender) -> None:
-    Bus(url).serve("jammed", "h1", [Parrot()]).stop()
+    Bus(url).serve_topic("jammed", "h1", [Parrot()]).stop()
     for name in ("very deep", "pickle", "an encoding that takes long"):
         sender.send("jammed", POISONS[name])
     bus = Bus(url)
-    bus.serve("jammed", "h1", [Parrot()])
-    assert bus.client("jammed", timeout=PATIENCE).call(CONTEXT, "echo", int, value=1) == 1
+    bus.serve_topic("jammed", "h1", [Parrot()])
+    assert bus.make_client("jammed", timeout=PATIENCE).call(CONTEXT, "echo", int, value=1) == 1
     assert wait_until(lambda: sender.queues(["jammed"]) == {"jammed": 0}, PATIENCE)
     bus.close()
 

@@ -75,13 +75,13 @@ def topic() -> str:
 
 def test_what_no_thread_can_take_waits_with_the_broker(bus: Bus, url: str, topic: str) -> None:
     slow, administrator = Slow(), Administrator(url)
-    server = bus.serve(topic, "h1", [slow], threads=4)
-    client = bus.client(topic, timeout=PATIENCE)
+    server = bus.serve_topic(topic, "h1", [slow], threads=4)
+    client = bus.make_client(topic, timeout=PATIENCE)
     for _ in range(200):
         client.cast(CONTEXT, "hold")
     assert wait_until(lambda: slow.held == 4, PATIENCE)
     assert administrator.waiting(topic) >= 200 - serving.MIN_PREFETCH - 4
-    assert server.trouble() == "", "busy is well"
+    assert server.find_trouble() == "", "busy is well"
     slow.released.set()
     assert client.call(CONTEXT, "echo", int, value=1) == 1
     assert wait_until(lambda: slow.done == 200, PATIENCE), "each once"
@@ -90,13 +90,13 @@ def test_what_no_thread_can_take_waits_with_the_broker(bus: Bus, url: str, topic
 
 def test_what_was_sent_ahead_to_a_server_that_stops_goes_to_another(bus: Bus, topic: str) -> None:
     first, second = Slow(), Slow()
-    server = bus.serve(topic, "h1", [first], threads=1)
-    client = bus.client(topic, timeout=PATIENCE)
+    server = bus.serve_topic(topic, "h1", [first], threads=1)
+    client = bus.make_client(topic, timeout=PATIENCE)
     for _ in range(10):
         client.cast(CONTEXT, "hold")
     assert wait_until(lambda: first.held == 1, PATIENCE)
     second.released.set()
-    bus.serve(topic, "h2", [second], threads=1)
+    bus.serve_topic(topic, "h2", [second], threads=1)
     server.stop(0.1)
     assert wait_until(lambda: second.done == 9, PATIENCE)
     first.released.set()
@@ -104,8 +104,8 @@ def test_what_was_sent_ahead_to_a_server_that_stops_goes_to_another(bus: Bus, to
 
 def test_large_messages_share_a_bound_of_bytes(bus: Bus, topic: str) -> None:
     slow, size = Slow(), 4_000_000
-    bus.serve(topic, "h1", [slow], threads=16)
-    client = bus.client(topic, timeout=PATIENCE)
+    bus.serve_topic(topic, "h1", [slow], threads=16)
+    client = bus.make_client(topic, timeout=PATIENCE)
     for _ in range(12):
         client.cast(CONTEXT, "hold", text="x" * size)
     fit = UNDER_WAY_BYTES // size
@@ -131,22 +131,22 @@ def test_a_server_whose_messages_wait_too_long_says_that_it_is_not_well(
     bus: Bus, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     slow = Slow()
-    server = bus.serve(topic, "h1", [slow], threads=2)
+    server = bus.serve_topic(topic, "h1", [slow], threads=2)
     for _ in range(5):
-        bus.client(topic).cast(CONTEXT, "hold")
+        bus.make_client(topic).cast(CONTEXT, "hold")
     assert wait_until(lambda: slow.held == 2, PATIENCE)
     monkeypatch.setattr(serving, "LONGEST_LAG_S", 0.0)
-    assert wait_until(lambda: "2 threads" in server.trouble(), PATIENCE)
+    assert wait_until(lambda: "2 threads" in server.find_trouble(), PATIENCE)
     slow.released.set()
     assert wait_until(lambda: slow.done == 5, PATIENCE)
-    assert wait_until(lambda: server.trouble() == "", PATIENCE)
+    assert wait_until(lambda: server.find_trouble() == "", PATIENCE)
 
 
 @pytest.mark.parametrize("threads", [4, 0], ids=["threads", "in the listener"])
 def test_after_a_flood_of_junk_a_topic_answers_and_the_log_is_short(
     bus: Bus, url: str, topic: str, caplog: pytest.LogCaptureFixture, threads: int
 ) -> None:
-    bus.serve(topic, "h1", [Slow()], threads=threads)
+    bus.serve_topic(topic, "h1", [Slow()], threads=threads)
     sender = Sender(url)
     junk = [
         Poison(b"[" * 2000, POISON_PROPERTIES),
@@ -157,36 +157,36 @@ def test_after_a_flood_of_junk_a_topic_answers_and_the_log_is_short(
     with caplog.at_level(logging.INFO):
         for number in range(2000):
             sender.send(topic, junk[number % len(junk)])
-        assert bus.client(topic, timeout=PATIENCE).call(CONTEXT, "echo", int, value=1) == 1
+        assert bus.make_client(topic, timeout=PATIENCE).call(CONTEXT, "echo", int, value=1) == 1
     ours = [record for record in caplog.records if record.name.startswith("rpc.")]
     assert 0 < len(ours) < 20, [record.getMessage() for record in ours]
     sender.close()
 
 
 def test_an_answer_too_large_for_a_broker_is_an_error_to_the_caller(bus: Bus, topic: str) -> None:
-    bus.serve(topic, "h1", [Slow()])
-    client = bus.client(topic, timeout=PATIENCE)
+    bus.serve_topic(topic, "h1", [Slow()])
+    client = bus.make_client(topic, timeout=PATIENCE)
     with pytest.raises(RemoteFault, match="could not be sent"):
         client.call(CONTEXT, "much", list[str], size=MESSAGE_BYTES_LIMIT)
     assert client.call(CONTEXT, "much", list[str], size=3) == ["xxx"]
 
 
 def test_messages_with_wrong_reply_queues_hold_up_no_thread(bus: Bus, url: str, topic: str) -> None:
-    bus.serve(topic, "h1", [Slow()], threads=1)
+    bus.serve_topic(topic, "h1", [Slow()], threads=1)
     sender = Sender(url)
     call = {"method": "echo", "args": {"value": 1}, "_context_request_id": "r", "_msg_id": "m"}
     for number in range(300):
         sender.send(topic, Poison(enveloped({**call, "_reply_q": f"reply_{number}"}), POISON_PROPERTIES))
-    assert bus.client(topic, timeout=10).call(CONTEXT, "echo", int, value=1) == 1
+    assert bus.make_client(topic, timeout=10).call(CONTEXT, "echo", int, value=1) == 1
     sender.close()
 
 
 def test_an_answer_finds_its_queue_once_that_is_there(bus: Bus, url: str, topic: str) -> None:
     sender, administrator = Sender(url), Administrator(url)
-    bus.serve(topic, "h1", [Slow()], threads=1)
+    bus.serve_topic(topic, "h1", [Slow()], threads=1)
     call = {"method": "echo", "args": {"value": 7}, "_context_request_id": "r", "_msg_id": "m", "_reply_q": "reply_later"}
     sender.send(topic, Poison(enveloped(call), POISON_PROPERTIES))
-    assert bus.client(topic, timeout=PATIENCE).call(CONTEXT, "echo", int, value=1) == 1
+    assert bus.make_client(topic, timeout=PATIENCE).call(CONTEXT, "echo", int, value=1) == 1
     sender.channel.queue_declare("reply_later", durable=True, auto_delete=False)
     assert wait_until(lambda: administrator.waiting("reply_later") == 1, PATIENCE)
     sender.close()
@@ -198,11 +198,11 @@ def test_a_queue_with_other_settings_is_replaced_or_named(url: str, topic: str, 
     for name in (topic, f"{topic}.h1"):
         sender.channel.queue_declare(name, durable=True, auto_delete=False, arguments={"x-max-length": 5})
     sender.channel.basic_consume(f"{topic}.h1")  # in use: it stays until somebody deletes it
-    bus.serve(topic, "h1", [Slow()])
+    bus.serve_topic(topic, "h1", [Slow()])
     assert wait_until(lambda: f"delete_queue {topic}.h1" in caplog.text, PATIENCE)
     administrator.delete([f"{topic}.h1"])
     assert wait_until(lambda: administrator.consumers(f"{topic}.h1") > 0, PATIENCE)
-    assert bus.client(topic, timeout=PATIENCE).on("h1").call(CONTEXT, "echo", int, value=1) == 1
+    assert bus.make_client(topic, timeout=PATIENCE).on_server("h1").call(CONTEXT, "echo", int, value=1) == 1
     bus.close()
     administrator.close()
     sender.close()

@@ -13,7 +13,7 @@ import pytest
 from objects import errors
 from objects.build import BuildOrder, BuildOrders, DeleteOrder, Holding, Report, ReportKind, Verdict
 from objects.capacity import Capacity, FlavorRoom, Loss, LossKind, PlaceRoom, SetRoom
-from objects.choice import Choice, refused
+from objects.choice import Choice, refusal_choice
 from objects.compute_node import ComputeNode
 from objects.console import ConsoleKind, ConsoleListener, ConsolePlace, digest_of
 from objects.context import RequestContext
@@ -107,7 +107,7 @@ class Recorder:
     def select_for_each(self, context: RequestContext, request_specs: Sequence[RequestSpec]) -> list[Choice]:
         self.calls.append(("select_for_each", context, *request_specs))
         refusals = [errors.NoValidHost("There is no room.", "decision-1"), errors.StorageFull("The disk is full.")]
-        found = [Choice(selections=((Selection(host="h1", node="n", cell_uuid="c", fence=1),), ())), *map(refused, refusals)]
+        found = [Choice(selections=((Selection(host="h1", node="n", cell_uuid="c", fence=1),), ())), *map(refusal_choice, refusals)]
         return found[: len(request_specs)]
 
     def capacity(self, context: RequestContext, request_specs: Sequence[RequestSpec], lost: Loss | None = None) -> Capacity:
@@ -240,7 +240,7 @@ def a_report(uuid: str, kind: ReportKind, attempt: int = 1) -> Report:
 
 def test_the_scheduler_is_asked_and_answers_or_refuses(bus: Bus) -> None:
     endpoint = Recorder()
-    scheduler.serve(bus, "s1", endpoint)
+    scheduler.serve_topic(bus, "s1", endpoint)
     client = SchedulerClient(bus)
 
     assert client.select_destinations(CONTEXT, SPEC, ("i1", "i2")) == [
@@ -257,21 +257,21 @@ def test_the_scheduler_is_asked_and_answers_or_refuses(bus: Bus) -> None:
 def test_the_scheduler_answers_for_each_of_several_batches(bus: Bus) -> None:
     """What one of them is refused for is an error of its own."""
     endpoint = Recorder()
-    scheduler.serve(bus, "s1", endpoint)
+    scheduler.serve_topic(bus, "s1", endpoint)
     first, second, third = SchedulerClient(bus).select_for_each(CONTEXT, [SPEC, SPEC, SPEC])
 
-    assert first.answer() == [[Selection(host="h1", node="n", cell_uuid="c", fence=1)], []]
+    assert first.get_selections() == [[Selection(host="h1", node="n", cell_uuid="c", fence=1)], []]
     with pytest.raises(errors.NoValidHost, match=r"no room") as no_host:
-        second.answer()
+        second.get_selections()
     with pytest.raises(errors.DatabaseUnavailable, match="disk is full"):
-        third.answer()
+        third.get_selections()
     assert no_host.value.decision_id == "decision-1"
     assert endpoint.calls == [("select_for_each", CONTEXT, SPEC, SPEC, SPEC)]
 
 
 def test_the_scheduler_is_asked_what_it_would_decide(bus: Bus) -> None:
     endpoint = Recorder()
-    scheduler.serve(bus, "s1", endpoint)
+    scheduler.serve_topic(bus, "s1", endpoint)
 
     assert SchedulerClient(bus).dry_run(CONTEXT, SPEC) == DRY_RUN
     assert SchedulerClient(bus).capacity(CONTEXT, [SPEC, SPEC], LOSS) == CAPACITY
@@ -282,7 +282,7 @@ def test_the_scheduler_is_asked_what_it_would_decide(bus: Bus) -> None:
 
 def test_the_super_conductor_hears_the_doorbells(bus: Bus) -> None:
     endpoint = Conductor()
-    super_conductor.serve(bus, "c1", endpoint, threads=1)
+    super_conductor.serve_topic(bus, "c1", endpoint, threads=1)
     client = SuperConductorClient(bus)
 
     client.schedule_and_build_instances(CONTEXT, "b1")
@@ -301,15 +301,15 @@ def test_the_super_conductor_hears_the_doorbells(bus: Bus) -> None:
 
 def test_a_super_conductor_has_less_time_to_read_a_console_than_who_asks(bus: Bus) -> None:
     endpoint = Conductor()
-    super_conductor.serve(bus, "c1", endpoint, threads=1)
+    super_conductor.serve_topic(bus, "c1", endpoint, threads=1)
     assert SuperConductorClient(bus).console_output(CONTEXT, "i1", None, 20.0) == "login:"
     assert endpoint.calls == [("console_output", CONTEXT, "i1", None, 16.0)]
 
 
 def test_consoles_are_opened_by_the_agent(bus: Bus) -> None:
     conductor, agent = Conductor(), Agent()
-    super_conductor.serve(bus, "c1", conductor, threads=1)
-    compute.serve(bus, "h1", agent)
+    super_conductor.serve_topic(bus, "c1", conductor, threads=1)
+    compute.serve_topic(bus, "h1", agent)
     digest = digest_of("path")
     assert SuperConductorClient(bus).open_console(CONTEXT, "i1", ConsoleKind.VNC, digest, 600.0, 20.0) == PLACE
     assert conductor.calls == [("open_console", CONTEXT, "i1", ConsoleKind.VNC, digest, 600.0, 16.0)]
@@ -321,8 +321,8 @@ def test_consoles_are_opened_by_the_agent(bus: Bus) -> None:
 
 def test_diagnostics_are_told_by_the_agent(bus: Bus) -> None:
     conductor, agent = Conductor(), Agent()
-    super_conductor.serve(bus, "c1", conductor, threads=1)
-    compute.serve(bus, "h1", agent)
+    super_conductor.serve_topic(bus, "c1", conductor, threads=1)
+    compute.serve_topic(bus, "h1", agent)
     assert SuperConductorClient(bus).diagnostics(CONTEXT, "i1", 20.0) == DIAGNOSTICS
     assert conductor.calls == [("diagnostics", CONTEXT, "i1", 16.0)]
     assert ComputeClient(bus).diagnostics(CONTEXT, "h1", "i1", 20.0) == DIAGNOSTICS
@@ -332,7 +332,7 @@ def test_diagnostics_are_told_by_the_agent(bus: Bus) -> None:
 def test_an_agent_that_waits_for_a_console_carries_out_orders(bus: Bus) -> None:
     """It takes orders in one thread; and it does not keep questions without end."""
     agent = Agent()
-    compute.serve(bus, "h1", agent, threads=0)
+    compute.serve_topic(bus, "h1", agent, threads=0)
     client = ComputeClient(bus)
     gone = DeleteOrder(instance_uuid="i1", attempt=1)
     asked = 2 * (APART_THREADS + APART_QUEUE_LIMIT)
@@ -340,7 +340,7 @@ def test_an_agent_that_waits_for_a_console_carries_out_orders(bus: Bus) -> None:
         answers = [pool.submit(client.console_output, CONTEXT, "h1", "i1", n, PATIENCE) for n in range(asked)]
         try:
             assert wait_until(lambda: any(answer.done() for answer in answers), PATIENCE)
-            client.order([HostOrders(CONTEXT, "h1", [gone])])
+            client.send_orders([HostOrders(CONTEXT, "h1", [gone])])
             assert wait_until(lambda: agent.calls == [("delete_instances", CONTEXT, gone)], PATIENCE)
         finally:
             agent.let_go.set()
@@ -353,7 +353,7 @@ def test_an_agent_that_waits_for_a_console_carries_out_orders(bus: Bus) -> None:
 
 def test_a_message_of_an_agent_names_its_machine(bus: Bus) -> None:
     endpoint, context = Conductor(), msgspec.structs.replace(CONTEXT, machine="a" * 32)
-    cell_conductor.serve(bus, "c1", endpoint, threads=1)
+    cell_conductor.serve_topic(bus, "c1", endpoint, threads=1)
     CellConductorClient(bus).update_resource_stats(context, NODE)
     assert [call[1] for call in endpoint.calls] == [context]
 
@@ -361,14 +361,14 @@ def test_a_message_of_an_agent_names_its_machine(bus: Bus) -> None:
 def test_agents_are_asked_to_introduce_themselves(bus: Bus) -> None:
     agents = {host: Agent() for host in ("h1", "h2")}
     for host, agent in agents.items():
-        compute.serve(bus, host, agent)
+        compute.serve_topic(bus, host, agent)
     ComputeClient(bus).introduce_again(CONTEXT, list(agents))
     assert wait_until(lambda: all(agent.calls == [("introduce_again", CONTEXT)] for agent in agents.values()), PATIENCE)
 
 
 def test_an_agent_speaks_with_its_cell_conductor(bus: Bus) -> None:
     endpoint = Conductor()
-    cell_conductor.serve(bus, "c1", endpoint, threads=1)
+    cell_conductor.serve_topic(bus, "c1", endpoint, threads=1)
     client = CellConductorClient(bus)
     accept, late = a_report("i1", ReportKind.ACCEPT), a_report("i2", ReportKind.ACTIVE, attempt=2)
 
@@ -401,7 +401,7 @@ def test_an_agent_speaks_with_its_cell_conductor(bus: Bus) -> None:
 
 def test_the_schedulers_second_call_ends_at_the_cell_conductor(bus: Bus) -> None:
     endpoint = Conductor()
-    cell_conductor.serve(bus, "c1", endpoint)
+    cell_conductor.serve_topic(bus, "c1", endpoint)
     client = SchedulerClient(bus)
 
     client.update_resource_stats(CONTEXT, "h1", NODE)
@@ -427,10 +427,10 @@ def test_orders_reach_the_host_they_are_for(bus: Bus, listens_once: bool) -> Non
     agents = {host: Agent() for host in ("h1", "h2", "h3")}
     if listens_once:
         server = compute.serve_each(bus, agents)
-        assert not server.trouble()
+        assert not server.find_trouble()
     else:
         for host, agent in agents.items():
-            compute.serve(bus, host, agent, threads=1)
+            compute.serve_topic(bus, host, agent, threads=1)
     client = ComputeClient(bus)
     orders = BuildOrders(
         spec=SPEC, orders=(BuildOrder(instance_uuid="i1", name="web-1", host="h1", node="n1", fence=1, attempt=1),)
@@ -440,7 +440,7 @@ def test_orders_reach_the_host_they_are_for(bus: Bus, listens_once: bool) -> Non
         instance_uuid="i1", fence=1, attempt=1, number=4, kind=TaskKind.POWER, power=Power.OFF, args=TaskArgs(hard=True)
     )
 
-    client.order([HostOrders(CONTEXT, "h1", orders), HostOrders(CONTEXT, "h2", (gone,)), HostOrders(CONTEXT, "h3", (stop,))])
+    client.send_orders([HostOrders(CONTEXT, "h1", orders), HostOrders(CONTEXT, "h2", (gone,)), HostOrders(CONTEXT, "h3", (stop,))])
 
     assert wait_until(lambda: all(agent.calls for agent in agents.values()), PATIENCE)
     assert agents["h1"].calls == [("build_instances", CONTEXT, orders)]
@@ -460,7 +460,7 @@ def test_agents_that_share_a_listener_are_asked_each_for_itself(bus: Bus) -> Non
 def test_each_agent_is_written_what_it_knows_and_none_is_told_half_of_an_order(bus: Bus) -> None:
     agents = {host: Agent() for host in ("new", "old")}
     for host, agent in agents.items():
-        compute.serve(bus, host, agent, threads=1)
+        compute.serve_topic(bus, host, agent, threads=1)
     bus.peers = lambda topic, server: V1_0 if server == "old" else SPAN.newest
     client = ComputeClient(bus)
     order = TaskOrder(instance_uuid="i1", fence=1, attempt=1, number=4, kind=TaskKind.REBUILD, power=Power.ON)
@@ -469,9 +469,9 @@ def test_each_agent_is_written_what_it_knows_and_none_is_told_half_of_an_order(b
     build = BuildOrders(spec=factor, orders=())
 
     with pytest.raises(errors.PeerTooOld, match=r"its agent knows 1\.0: upgrade it"):
-        client.order([HostOrders(CONTEXT, "new", (order,)), HostOrders(CONTEXT, "old", (changing,))])
-    client.order([HostOrders(CONTEXT, "new", (changing,)), HostOrders(CONTEXT, "old", (order,))])
-    client.order([HostOrders(CONTEXT, "new", build), HostOrders(CONTEXT, "old", build)])
+        client.send_orders([HostOrders(CONTEXT, "new", (order,)), HostOrders(CONTEXT, "old", (changing,))])
+    client.send_orders([HostOrders(CONTEXT, "new", (changing,)), HostOrders(CONTEXT, "old", (order,))])
+    client.send_orders([HostOrders(CONTEXT, "new", build), HostOrders(CONTEXT, "old", build)])
 
     assert wait_until(lambda: all(len(agent.calls) == 2 for agent in agents.values()), PATIENCE)
     assert agents["new"].calls == [("do_tasks", CONTEXT, changing), ("build_instances", CONTEXT, build)]

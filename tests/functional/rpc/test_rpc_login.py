@@ -19,7 +19,7 @@ def broker() -> str:
 def test_one_that_lets_us_in(broker: str) -> None:
     for url in (broker, embedded_url(), _with_host(broker, first="127.0.0.1:1")):
         bus = Bus(url)
-        bus.login()
+        bus.check_login()
         bus.close()
 
 
@@ -32,7 +32,7 @@ def test_one_that_does_not(broker: str, wrong: str, text: str) -> None:
     login = f"{parts.username}:{'secret' if wrong == 'password' else parts.password}"
     bus = Bus(parts._replace(netloc=f"{login}@{place}", path="/nowhere" if wrong == "vhost" else parts.path).geturl())
     with pytest.raises(Unreachable, match=text) as caught:
-        bus.login()
+        bus.check_login()
     assert f":{'secret' if wrong == 'password' else parts.password}@" not in str(caught.value)
     bus.close()
 

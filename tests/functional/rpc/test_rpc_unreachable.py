@@ -70,7 +70,7 @@ def proxy() -> Iterator[FaultProxy]:
 
 def test_a_dead_broker_is_unreachable_at_once_for_calls_and_casts() -> None:
     bus = Bus("rabbit://guest:hidden@127.0.0.1:1/", name="cell1")
-    client = bus.client("topic", timeout=3600)
+    client = bus.make_client("topic", timeout=3600)
 
     for send in (lambda: client.call(CONTEXT, "echo", int, value=1), lambda: client.cast(CONTEXT, "hear")):
         with pytest.raises(Unreachable, match="cell1") as unreachable:
@@ -85,7 +85,7 @@ def test_a_broker_that_accepts_connections_and_says_nothing_is_unreachable() -> 
     assert wait_until(lambda: not any(thread.name == SENDER for thread in threading.enumerate()), PATIENCE), "left by another test"
     with silent_listener() as listener:
         bus = Bus(f"rabbit://guest:guest@127.0.0.1:{listener.getsockname()[1]}/")
-        client = bus.client("topic", timeout=3600)
+        client = bus.make_client("topic", timeout=3600)
 
         for send in (lambda: client.call(CONTEXT, "echo", int, value=1), lambda: client.cast(CONTEXT, "hear")):
             with pytest.raises(Unreachable):
@@ -98,9 +98,9 @@ def test_a_broker_that_accepts_connections_and_says_nothing_is_unreachable() -> 
 def test_serving_on_a_dead_broker_waits_in_the_background() -> None:
     bus = Bus("rabbit://guest:guest@127.0.0.1:1/")
 
-    server = within(SOON, lambda: bus.serve("topic", "h1", [Parrot()]))
+    server = within(SOON, lambda: bus.serve_topic("topic", "h1", [Parrot()]))
 
-    assert not server.listening
+    assert not server.is_listening
     within(SOON, server.stop)
     within(SOON, bus.close)
 
@@ -109,20 +109,20 @@ def test_any_of_several_brokers_will_do_and_all_dead_are_unreachable() -> None:
     bus = Bus("rabbit://u:p@127.0.0.1:1,u:p@127.0.0.1:2/")
 
     with pytest.raises(Unreachable):
-        within(SOON, lambda: bus.client("topic").cast(CONTEXT, "hear"))
+        within(SOON, lambda: bus.make_client("topic").cast(CONTEXT, "hear"))
     bus.close()
 
 
 def test_a_server_begins_to_listen_when_its_broker_comes_up(proxy: FaultProxy) -> None:
     proxy.cut()
     bus = Bus(proxy.url)
-    server = within(SOON, lambda: bus.serve("topic", "h1", [Parrot()]))
-    assert not server.listening
+    server = within(SOON, lambda: bus.serve_topic("topic", "h1", [Parrot()]))
+    assert not server.is_listening
 
     proxy.restore()
 
-    assert wait_until(lambda: server.listening, PATIENCE)
-    assert within(PATIENCE, lambda: bus.client("topic").call(CONTEXT, "echo", int, value=5)) == 5
+    assert wait_until(lambda: server.is_listening, PATIENCE)
+    assert within(PATIENCE, lambda: bus.make_client("topic").call(CONTEXT, "echo", int, value=5)) == 5
     bus.close()
 
 
@@ -132,8 +132,8 @@ def test_a_server_begins_to_listen_when_its_broker_comes_up(proxy: FaultProxy) -
 )
 def test_a_broker_that_dies_in_use_is_unreachable_soon_and_found_again(proxy: FaultProxy, fault: str, before: str) -> None:
     direct, bus = Bus(proxy.target_url), Bus(proxy.url)
-    direct.serve("topic", "h1", [Parrot()])
-    client = bus.client("topic", timeout=3600)
+    direct.serve_topic("topic", "h1", [Parrot()])
+    client = bus.make_client("topic", timeout=3600)
     if before == "cast":
         client.cast(CONTEXT, "hear")
     else:
@@ -147,7 +147,7 @@ def test_a_broker_that_dies_in_use_is_unreachable_soon_and_found_again(proxy: Fa
 
     def is_back() -> bool:
         try:
-            return bus.client("topic", timeout=5).call(CONTEXT, "echo", int, value=2) == 2
+            return bus.make_client("topic", timeout=5).call(CONTEXT, "echo", int, value=2) == 2
         except (Timeout, Unreachable):
             return False
 
@@ -160,7 +160,7 @@ def test_a_connection_that_is_in_use_while_its_bus_is_closed_is_closed_when_it_i
     """Else its heartbeats would look for the broker, and complain, as long as the process lives."""
     before = set(threading.enumerate())
     bus = Bus(proxy.url)
-    bus.client("topic").cast(CONTEXT, "hear")
+    bus.make_client("topic").cast(CONTEXT, "hear")
     bus._transport._driver.with_connection(lambda _: within(SOON, bus.close))
     left = [thread for thread in threading.enumerate() if thread not in before and thread.name == HEARTBEAT]
     assert wait_until(lambda: not any(thread.is_alive() for thread in left), PATIENCE)
@@ -168,8 +168,8 @@ def test_a_connection_that_is_in_use_while_its_bus_is_closed_is_closed_when_it_i
 
 def test_a_server_that_lost_its_broker_listens_again_when_it_is_back(proxy: FaultProxy) -> None:
     direct, bus = Bus(proxy.target_url), Bus(proxy.url)
-    bus.serve("topic", "h1", [Parrot()])
-    client = direct.client("topic", timeout=PATIENCE)
+    bus.serve_topic("topic", "h1", [Parrot()])
+    client = direct.make_client("topic", timeout=PATIENCE)
     assert client.call(CONTEXT, "echo", int, value=1) == 1
 
     proxy.cut()
@@ -183,8 +183,8 @@ def test_a_server_that_lost_its_broker_listens_again_when_it_is_back(proxy: Faul
 def test_a_server_can_be_stopped_while_its_broker_is_away(proxy: FaultProxy) -> None:
     before = set(threading.enumerate())
     bus = Bus(proxy.url)
-    server = bus.serve("topic", "h1", [Parrot()])
-    assert server.listening
+    server = bus.serve_topic("topic", "h1", [Parrot()])
+    assert server.is_listening
     proxy.cut()
 
     within(SOON, server.stop)

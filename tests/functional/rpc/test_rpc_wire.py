@@ -63,7 +63,7 @@ def stock(url: str) -> Iterator[RPCTransport]:
 
 def test_the_librarys_client_calls_our_server(url: str, stock: RPCTransport) -> None:
     bus, parrot = Bus(url), Parrot()
-    bus.serve("topic", "h1", [parrot])
+    bus.serve_topic("topic", "h1", [parrot])
     target = om.Target(topic="topic", version="1.0")
     client = om.get_rpc_client(stock, target, serializer=Serializer(Codec()), timeout=PATIENCE)
     for to in (client, client.prepare(server="h1")):
@@ -90,8 +90,8 @@ def test_our_client_calls_the_librarys_server(url: str, stock: RPCTransport) -> 
     )
     server.start()
     bus = Bus(url)
-    client = bus.client("topic", timeout=PATIENCE)
-    for to in (client, client.on("h1")):
+    client = bus.make_client("topic", timeout=PATIENCE)
+    for to in (client, client.on_server("h1")):
         assert to.call(CONTEXT, "echo", list[object], value=MESSAGE) == [CONTEXT.request_id, MESSAGE]
     client.fanout(CONTEXT, "hear", text="all")
     client.cast(CONTEXT, "hear", text="one")
@@ -107,13 +107,13 @@ def test_our_client_calls_the_librarys_server(url: str, stock: RPCTransport) -> 
 
 def test_the_thread_that_listens_may_handle_messages_itself(url: str) -> None:
     bus, parrot = Bus(url), Parrot()
-    server = bus.serve("topic", "h1", [parrot], threads=0)
-    client = bus.client("topic", timeout=PATIENCE)
+    server = bus.serve_topic("topic", "h1", [parrot], threads=0)
+    client = bus.make_client("topic", timeout=PATIENCE)
     for number in range(20):
         client.cast(CONTEXT, "hear", text=str(number))
     assert client.call(CONTEXT, "echo", list[object], value=1) == [CONTEXT.request_id, 1]
     assert parrot.heard == [str(number) for number in range(20)], "one after the other"
-    assert not server.trouble()
+    assert not server.find_trouble()
     bus.close()
 
 
@@ -121,8 +121,8 @@ def test_many_casts_go_out_together_each_to_its_server(url: str) -> None:
     bus = Bus(url)
     parrots = {name: Parrot() for name in ("h1", "h2")}
     for name, parrot in parrots.items():
-        bus.serve("topic", name, [parrot], threads=0)
-    client = bus.client("topic", timeout=PATIENCE)
+        bus.serve_topic("topic", name, [parrot], threads=0)
+    client = bus.make_client("topic", timeout=PATIENCE)
     for rounds in range(3):  # the first declares the exchange
         client.cast_each([(CONTEXT, f"h{n % 2 + 1}", MethodCall("hear", {"text": f"{rounds}-{n}"})) for n in range(50)])
         client.fanout(CONTEXT, "hear", text="all")  # by the library, over the same connection
@@ -138,9 +138,9 @@ def test_of_casts_that_go_out_together_none_is_lost_or_doubled_with_the_connecti
     """The pooled connection has died unnoticed: all of them are sent again over another."""
     served, proxy = Bus(url), FaultProxy(url)
     parrot = Parrot()
-    served.serve("topic", "h1", [parrot], threads=0)
+    served.serve_topic("topic", "h1", [parrot], threads=0)
     bus = Bus(proxy.url)
-    client = bus.client("topic", timeout=PATIENCE)
+    client = bus.make_client("topic", timeout=PATIENCE)
     client.cast_each([(CONTEXT, "h1", MethodCall("hear", {"text": f"0-{n}"})) for n in range(5)])
     proxy.cut()
     proxy.restore()
@@ -155,12 +155,12 @@ def test_of_casts_that_go_out_together_none_is_lost_or_doubled_with_the_connecti
 
 def test_one_cast_too_large_for_a_broker_keeps_all_that_go_with_it(url: str) -> None:
     bus, parrot = Bus(url), Parrot()
-    bus.serve("topic", "h1", [parrot], threads=0)
-    client = bus.client("topic", timeout=PATIENCE)
+    bus.serve_topic("topic", "h1", [parrot], threads=0)
+    client = bus.make_client("topic", timeout=PATIENCE)
     with pytest.raises(errors.Invalid):
         client.cast_each(
             [(CONTEXT, "h1", MethodCall("hear", {"text": text})) for text in ("small", "x" * (MESSAGE_BYTES_LIMIT + 1))]
         )
-    assert client.on("h1").call(CONTEXT, "echo", list[object], value=1) == [CONTEXT.request_id, 1]
+    assert client.on_server("h1").call(CONTEXT, "echo", list[object], value=1) == [CONTEXT.request_id, 1]
     assert parrot.heard == []
     bus.close()

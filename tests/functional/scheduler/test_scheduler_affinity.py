@@ -25,7 +25,7 @@ def site(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Site]:
     place = Ground(request.param, tmp_path)
     made = Site(place.open("api", 12), [fleet.node(f"h{n}", vcpus=ROOM) for n in range(HOSTS)])
     yield made
-    place.end(made.database.dispose, place.release)
+    place.end(made.database.dispose_connections, place.release)
 
 
 def ask(scheduler: SchedulerManager, asked: RequestSpec) -> None:

@@ -45,7 +45,7 @@ def database() -> Iterator[Any]:
     with tempfile.TemporaryDirectory() as folder:
         made = api_database(Path(folder))
         yield made
-        made.dispose()
+        made.dispose_connections()
 
 
 class World:

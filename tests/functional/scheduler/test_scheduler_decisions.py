@@ -29,7 +29,7 @@ def site(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Site]:
     place = Ground(request.param, tmp_path, embedded=True)
     made = Site(place.open("api", 12), [fleet.node(f"h{n}") for n in range(8)])
     yield made
-    place.end(made.database.dispose, place.release)
+    place.end(made.database.dispose_connections, place.release)
 
 
 class TestRecords:
@@ -175,7 +175,7 @@ class TestFreshClaims:
         [[first]] = one.select_destinations(CONTEXT, leased, list(leased.fences))
         [[second]] = site.boot(two)
         assert first.host != second.host
-        site.ledger.write(claims.release, list(leased.fences))
+        site.ledger.write(claims.release_claims, list(leased.fences))
         [[third]] = site.boot(two)
         assert third.host == first.host
         with pytest.raises(errors.NoValidHost):
@@ -204,7 +204,9 @@ class TestGroupCommit:
         asked = [site.leased(fleet.spec(fleet.flavor(vcpus=99 if n == 3 else 1)), 2) for n in range(6)]
         with StatementCounter(site.database) as counter:
             answers = self.ask_together(scheduler, asked)
-            inserts = [count for (_, text), count in counter.statements().items() if text.startswith("INSERT INTO allocations")]
+            inserts = [
+                count for (_, text), count in counter.count_by_statement().items() if text.startswith("INSERT INTO allocations")
+            ]
         assert [type(answer) for answer in answers] == [list, list, list, errors.NoValidHost, list, list]
         assert sum(count.rows for count in inserts) == 10
         assert sum(count.executions for count in inserts) < 5
@@ -228,7 +230,7 @@ class TestCost:
         leased = site.leased(fleet.spec())
         with StatementCounter(site.database) as counter:
             scheduler.select_destinations(CONTEXT, leased, list(leased.fences))
-            total = counter.totals()[site.database.name]
+            total = counter.totals_by_database()[site.database.name]
         assert total.executions == 6  # requests with claims, log, lock, allocation, usage, decision
 
     @on("site", "lite")  # it counts the statements of the process, and a test before may still be ending elsewhere
@@ -238,7 +240,7 @@ class TestCost:
         leased = site.leased(fleet.spec(), 50)
         with StatementCounter(site.database) as counter:
             scheduler.select_destinations(CONTEXT, leased, list(leased.fences))
-            total = counter.totals()[site.database.name]
+            total = counter.totals_by_database()[site.database.name]
         assert total.executions <= 8  # one UPDATE of usage for each number of instances that a host got: 5, 6, 7
 
     @on("site", "lite")  # it counts the statements of the process, and a test before may still be ending elsewhere
@@ -248,5 +250,5 @@ class TestCost:
         scheduler.select_destinations(CONTEXT, leased, list(leased.fences))
         with StatementCounter(site.database) as counter:
             scheduler.select_destinations(RequestContext(request_id="again"), leased, list(leased.fences))
-            total = counter.totals()[site.database.name]
+            total = counter.totals_by_database()[site.database.name]
         assert total.executions == 2

@@ -24,7 +24,7 @@ from scheduler.claim.cursor import Cursor
 from scheduler.engine.surveying import survey
 from scheduler.framework.settings import SchedulerSettings
 from scheduler.table.host_table import HostTable
-from scheduler.table_updater import Freshness
+from scheduler.table_updater import TableUpdater
 from service.periodic import wait_until
 from tests.support import fleet
 from tests.support.cell_databases import Cells
@@ -48,7 +48,7 @@ class Watched:
         self.east, self.west = cells.add("east"), cells.add("west")
         self.table, self.cursor = HostTable(), Cursor()
         self.settings = settings
-        self.freshness = Freshness(settings, registry, cells.api, self.table, self.cursor)
+        self.freshness = TableUpdater(settings, registry, cells.api, self.table, self.cursor)
         self.ledger = claims.Ledger(cells.api, "conductor")
 
     def add(self, cell: CellMapping, *hosts: str, mapped: bool = True) -> None:
@@ -56,7 +56,7 @@ class Watched:
         self.cells.report(cell.name, *hosts)
         if mapped:
             mappings = [HostMapping(host=host, cell_uuid=cell.uuid) for host in hosts]
-            self.cells.api.write(host_mappings.add, mappings, time.time())
+            self.cells.api.write(host_mappings.add_mappings, mappings, time.time())
         with_inventory = [fleet.node(host, vcpus=8) for host in hosts]
         self.ledger.write(claims.set_inventory, with_inventory, cell.uuid)
 
@@ -66,14 +66,14 @@ class Watched:
     def stop_agent(self, cell: CellMapping, host: str) -> None:
         """It says that it stops."""
         beat = services.Beat(host=host, binary=AGENT_BINARY, stopping=True)
-        self.in_cell(cell).write(services.heartbeats, [beat], time.time())
+        self.in_cell(cell).write(services.record_heartbeats, [beat], time.time())
 
     def usable(self) -> set[str]:
         """Hosts that a request could be given now."""
         with self.table.lock:
             request = fleet.request(fleet.spec(), self.table, alive_since=time.monotonic() - self.settings.service_down_time)
 
-            return {self.table.hosts[row] for row in survey(self.table, fleet.driver(), request).rows}
+            return {self.table.hosts[row] for row in survey(self.table, fleet.driver(), request).passing_rows}
 
     def becomes(self, *hosts: str) -> bool:
         return wait_until(lambda: self.usable() == set(hosts), 10.0)
@@ -93,7 +93,7 @@ def watch(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Callable[.
         yield start
         for watched in made:
             watched.freshness.stop()
-    place.end(cells.api.dispose, place.release)
+    place.end(cells.api.dispose_connections, place.release)
 
 
 def test_hosts_known_at_the_start_are_there_at_once(watch: Callable[..., Watched]) -> None:
@@ -102,17 +102,17 @@ def test_hosts_known_at_the_start_are_there_at_once(watch: Callable[..., Watched
     watched.add(watched.west, "w1")
     watched.freshness.start()
     assert watched.usable() == {"e1", "e2", "w1"}
-    assert all(age is not None for age in watched.freshness.ages().values())
-    assert watched.freshness.ages().keys() == {"east", "west"}
+    assert all(age is not None for age in watched.freshness.ages_by_cell().values())
+    assert watched.freshness.ages_by_cell().keys() == {"east", "west"}
 
 
 def test_new_hosts_join_once_mapped(watch: Callable[..., Watched]) -> None:
     watched = watch()
     watched.freshness.start()
     watched.add(watched.east, "e1", mapped=False)
-    assert wait_until(lambda: watched.table.find("e1", "e1") is not None and len(watched.table) == 1, 90.0)
+    assert wait_until(lambda: watched.table.find_row("e1", "e1") is not None and len(watched.table) == 1, 90.0)
     assert watched.usable() == set()
-    watched.cells.api.write(host_mappings.add, [HostMapping(host="e1", cell_uuid=watched.east.uuid)], time.time())
+    watched.cells.api.write(host_mappings.add_mappings, [HostMapping(host="e1", cell_uuid=watched.east.uuid)], time.time())
     assert watched.becomes("e1")
 
 
@@ -120,7 +120,7 @@ def test_a_host_mapped_to_another_cell_stays_out(watch: Callable[..., Watched]) 
     watched = watch()
     watched.add(watched.east, "e1", "stray")
     watched.cells.api.write(host_mappings.delete, "stray")
-    watched.cells.api.write(host_mappings.add, [HostMapping(host="stray", cell_uuid=watched.west.uuid)], time.time())
+    watched.cells.api.write(host_mappings.add_mappings, [HostMapping(host="stray", cell_uuid=watched.west.uuid)], time.time())
     watched.freshness.start()
     assert watched.usable() == {"e1"}
 
@@ -142,19 +142,19 @@ def test_a_host_that_is_mapped_to_another_cell_goes_there_at_once(watch: Callabl
     watched.add(watched.east, "mover")
     watched.cells.report("west", "mover")
     watched.in_cell(watched.east).write(
-        services.heartbeats, [services.Beat(host="mover", binary=AGENT_BINARY, stopping=True)], time.time()
+        services.record_heartbeats, [services.Beat(host="mover", binary=AGENT_BINARY, stopping=True)], time.time()
     )
     watched.freshness.start()
     assert watched.becomes()
     watched.cells.api.write(host_mappings.delete, "mover")
-    watched.cells.api.write(host_mappings.add, [HostMapping(host="mover", cell_uuid=watched.west.uuid)], time.time())
+    watched.cells.api.write(host_mappings.add_mappings, [HostMapping(host="mover", cell_uuid=watched.west.uuid)], time.time())
     assert watched.becomes("mover")
 
 
 def test_a_host_without_inventory_stays_out_until_it_has_one(watch: Callable[..., Watched]) -> None:
     watched = watch()
     watched.cells.report("east", "e1")
-    watched.cells.api.write(host_mappings.add, [HostMapping(host="e1", cell_uuid=watched.east.uuid)], time.time())
+    watched.cells.api.write(host_mappings.add_mappings, [HostMapping(host="e1", cell_uuid=watched.east.uuid)], time.time())
     watched.freshness.start()
     assert watched.usable() == set()
     watched.ledger.write(claims.set_inventory, [fleet.node("e1")], watched.east.uuid)
@@ -165,7 +165,7 @@ def test_what_others_claim_is_seen_without_deciding_anything(watch: Callable[...
     watched = watch()
     watched.add(watched.east, "e1")
     watched.freshness.start()
-    row = watched.table.find("e1", "e1")
+    row = watched.table.find_row("e1", "e1")
     watched.ledger.write(claims.set_inventory, [fleet.node("e1", vcpus=64)], watched.east.uuid)
     assert wait_until(lambda: watched.table.cap_vcpus[row or 0] == 64, 90.0)
 
@@ -175,7 +175,7 @@ def test_what_the_agent_counts_is_followed_by_the_feed(watch: Callable[..., Watc
     watched.add(watched.east, "e1")
     watched.freshness.start()
     node = fleet.node("e1", vcpus=8, vcpus_used=8)
-    watched.in_cell(watched.east).write(compute_nodes.store, node, time.time())
+    watched.in_cell(watched.east).write(compute_nodes.store_node, node, time.time())
     assert watched.becomes()
 
 
@@ -187,14 +187,14 @@ class TestAlive:
         east = watched.in_cell(watched.east)
 
         def only_e1() -> bool:
-            east.write(services.heartbeat, "e1", AGENT_BINARY, 1)
+            east.write(services.record_heartbeat, "e1", AGENT_BINARY, 1)
             return watched.usable() == {"e1"}
 
         assert wait_until(only_e1, 90.0)
 
         def both() -> bool:
-            east.write(services.heartbeat, "e1", AGENT_BINARY, 1)
-            east.write(services.heartbeat, "e2", AGENT_BINARY, 1)
+            east.write(services.record_heartbeat, "e1", AGENT_BINARY, 1)
+            east.write(services.record_heartbeat, "e2", AGENT_BINARY, 1)
             return watched.usable() == {"e1", "e2"}
 
         assert wait_until(both, 90.0)
@@ -203,7 +203,7 @@ class TestAlive:
         watched = watch()
         watched.add(watched.east, "fresh")
         watched.add(watched.west, "stale")
-        watched.in_cell(watched.west).write(services.heartbeat, "stale", AGENT_BINARY, 1, time.time() - 3600)
+        watched.in_cell(watched.west).write(services.record_heartbeat, "stale", AGENT_BINARY, 1, time.time() - 3600)
         watched.freshness.start()
         assert watched.usable() == {"fresh"}
 
@@ -224,9 +224,9 @@ class TestAlive:
         watched.add(watched.east, "e1", "e2")
         watched.freshness.start()
         east = watched.in_cell(watched.east)
-        east.write(services.heartbeats, [services.Beat(host="e1", binary=AGENT_BINARY, stopping=True)], time.time())
+        east.write(services.record_heartbeats, [services.Beat(host="e1", binary=AGENT_BINARY, stopping=True)], time.time())
         assert watched.becomes("e2")
-        east.write(services.heartbeat, "e1", AGENT_BINARY, 1, time.time())
+        east.write(services.record_heartbeat, "e1", AGENT_BINARY, 1, time.time())
         assert watched.becomes("e1", "e2")
 
     def test_a_deleted_service_takes_its_host_out(self, watch: Callable[..., Watched]) -> None:
@@ -261,12 +261,12 @@ class TestCells:
         monkeypatch.setattr(table_updater, "VIEW_KEPT_S", 60.0)
         watched = watch()
         watched.freshness.start()
-        shared = watched.freshness.view()
-        assert watched.freshness.view() is shared
+        shared = watched.freshness.current_view()
+        assert watched.freshness.current_view() is shared
         watched.cells.add("north")
-        assert wait_until(lambda: "north" in watched.freshness.view().ages, 90.0)
+        assert wait_until(lambda: "north" in watched.freshness.current_view().ages, 90.0)
         monkeypatch.setattr(table_updater, "VIEW_KEPT_S", 0.0)
-        assert watched.freshness.view() is not watched.freshness.view()
+        assert watched.freshness.current_view() is not watched.freshness.current_view()
 
     def test_zones_are_followed(self, watch: Callable[..., Watched]) -> None:
         watched = watch()
@@ -274,10 +274,10 @@ class TestCells:
         watched.freshness.start()
         zone = watched.cells.api.write(aggregates.create, "racks", {"availability_zone": "red"})
         watched.cells.api.write(aggregates.add_host, zone.id, "e1")
-        row = watched.table.find("e1", "e1") or 0
+        row = watched.table.find_row("e1", "e1") or 0
         assert wait_until(lambda: watched.table.zones[int(watched.table.zone[row])] == "red", 90.0)
         watched.cells.api.write(aggregates.set_metadata, zone.id, {"ssd": "true"})
-        assert wait_until(lambda: "ssd" in watched.table.aggregates.metadata(int(watched.table.aggregation[row])), 90.0)
+        assert wait_until(lambda: "ssd" in watched.table.current_aggregates.metadata_of(int(watched.table.aggregation[row])), 90.0)
 
     @on("watch", "lite")  # its file is taken away
     def test_an_unreachable_cell_keeps_its_hosts_for_a_while_and_its_view_ages(
@@ -290,15 +290,15 @@ class TestCells:
         west = watched.in_cell(watched.west)
         (tmp_path / "east.db").rename(tmp_path / "gone.db")
         (tmp_path / "east.db").mkdir()  # a folder where the file was: nothing can open it
-        watched.registry.get(watched.east.uuid).database.dispose()
+        watched.registry.get(watched.east.uuid).database.dispose_connections()
 
         def east_is_old() -> bool:
-            west.write(services.heartbeat, "w1", AGENT_BINARY, 1)
-            return (watched.freshness.ages()["east"] or 0.0) > 2.0
+            west.write(services.record_heartbeat, "w1", AGENT_BINARY, 1)
+            return (watched.freshness.ages_by_cell()["east"] or 0.0) > 2.0
 
         assert wait_until(east_is_old, 90.0)
         assert watched.usable() == {"w1"}
-        assert watched.freshness.ages()["west"] is not None
+        assert watched.freshness.ages_by_cell()["west"] is not None
 
     def test_a_cell_that_never_answered_holds_up_nobody(
         self, watch: Callable[..., Watched], monkeypatch: pytest.MonkeyPatch
@@ -309,8 +309,8 @@ class TestCells:
         watched.cells.add_unreachable("broken", f"sqlite:///{watched.cells.folder}/no/such/folder.db")
         watched.freshness.start()
         assert wait_until(lambda: watched.usable() == {"e1"}, 90.0), "on a busy machine the first look may end before it answers"
-        assert watched.freshness.ages()["broken"] is None
-        assert watched.freshness.ages().keys() == {"east", "west", "broken"}
+        assert watched.freshness.ages_by_cell()["broken"] is None
+        assert watched.freshness.ages_by_cell().keys() == {"east", "west", "broken"}
 
 
 def test_a_reader_behind_a_trimmed_feed_reads_the_nodes_anew(watch: Callable[..., Watched]) -> None:
@@ -320,9 +320,9 @@ def test_a_reader_behind_a_trimmed_feed_reads_the_nodes_anew(watch: Callable[...
     east = watched.in_cell(watched.east)
 
     def change_and_trim(tx: CellTransaction) -> None:
-        compute_nodes.store(tx, fleet.node("e1", vcpus=8, vcpus_used=8), time.time())
+        compute_nodes.store_node(tx, fleet.node("e1", vcpus=8, vcpus_used=8), time.time())
         tx.execute(sa.delete(compute_nodes_table).where(compute_nodes_table.c.host == "e2"))
-        feed.trim(tx, time.time() + 60)
+        feed.trim_events(tx, time.time() + 60)
 
     east.write(change_and_trim)
     assert watched.becomes()

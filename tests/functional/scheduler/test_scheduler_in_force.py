@@ -17,8 +17,8 @@ from cells.host_service import HostChange
 from cells.registry import CellRegistry
 from db.api.claims import claims
 from db.api.deployment import aggregates, host_mappings
-from db.api.deployment.cell_mappings import get, update
-from db.api.rows.epochs import Epoch, bump
+from db.api.deployment.cell_mappings import get, update_mapping
+from db.api.rows.epochs import Epoch, bump_epoch
 from db.cell import services
 from db.sql.connection import ApiTransaction
 from objects import errors
@@ -27,12 +27,12 @@ from objects.inventory import GroupSlots, Inventory, Standing
 from objects.process import AGENT_BINARY
 from scheduler.claim.claim_planner import ClaimPlanner
 from scheduler.claim.cursor import Cursor
-from scheduler.engine.job import PlanContext, checked
+from scheduler.engine.job import PlanContext, checked_job
 from scheduler.framework.settings import SchedulerSettings
 from scheduler.manager import SchedulerManager
 from scheduler.plugins import load_driver
 from scheduler.table.host_table import HostTable
-from scheduler.table_updater import Freshness
+from scheduler.table_updater import TableUpdater
 from tests.support import fleet
 from tests.support.cell_databases import Cells
 from tests.support.fleet import Site
@@ -53,29 +53,29 @@ class Watched:
         self.site = Site(cells.api, [])
         for cell in (self.east, self.west):
             cells.report(cell.name, f"{cell.name}-host")
-            cells.api.write(host_mappings.add, [HostMapping(host=f"{cell.name}-host", cell_uuid=cell.uuid)], time.time())
+            cells.api.write(host_mappings.add_mappings, [HostMapping(host=f"{cell.name}-host", cell_uuid=cell.uuid)], time.time())
             self.site.ledger.write(claims.set_inventory, [fleet.node(f"{cell.name}-host", vcpus=8)], cell.uuid)
         self.table, self.cursor, self.freshness = self.look()
-        self.scheduler = self.make_scheduler(self.freshness.topology)
+        self.scheduler = self.make_scheduler(self.freshness.topology_epochs)
 
-    def look(self) -> tuple[HostTable, Cursor, Freshness]:
+    def look(self) -> tuple[HostTable, Cursor, TableUpdater]:
         """What one more process knows of the fleet as it is now."""
         table, cursor = HostTable(), Cursor()
-        freshness = Freshness(SLOW, self.registry, self.cells.api, table, cursor)
+        freshness = TableUpdater(SLOW, self.registry, self.cells.api, table, cursor)
         freshness.start()
         return table, cursor, freshness
 
     def make_scheduler(self, topology: Callable[..., Mapping[str, int]]) -> SchedulerManager:
         ledger = claims.Ledger(self.cells.api, "scheduler")
-        return SchedulerManager(SLOW, load_driver(SLOW), self.table, self.cursor, ledger, self.freshness.view, topology)
+        return SchedulerManager(SLOW, load_driver(SLOW), self.table, self.cursor, ledger, self.freshness.current_view, topology)
 
     def turn(self, cell: CellMapping, state: CellState) -> None:
         now = self.cells.api.read(get, cell.uuid)
-        self.cells.api.write(update, msgspec.structs.replace(now, state=state))
+        self.cells.api.write(update_mapping, msgspec.structs.replace(now, state=state))
 
     def tell(self, host: str, **asked: bool) -> None:
         """As the API and the commands do it."""
-        host_service.change(self.registry.of_host(host), self.site.ledger, host, msgspec.convert(asked, HostChange))
+        host_service.change_agent(self.registry.of_host(host), self.site.ledger, host, msgspec.convert(asked, HostChange))
 
     def hosts(self, boots: int = 4, **asked: str) -> set[str]:
         """Where so many boots go: with free hosts in both cells they do not all go to one."""
@@ -90,7 +90,7 @@ def watched(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Watched]
         made = Watched(cells, registry)
         yield made
         made.freshness.stop()
-    place.end(cells.api.dispose, place.release)
+    place.end(cells.api.dispose_connections, place.release)
 
 
 @pytest.mark.parametrize("state", [CellState.DISABLED, CellState.DRAINING])
@@ -118,13 +118,13 @@ def test_a_host_that_was_let_in_again_is_waited_for(watched: Watched) -> None:
     table, _, freshness = watched.look()
     try:
         watched.tell("east-host", disabled=False)
-        watched.freshness.follow()
+        watched.freshness.follow_changes()
         now = time.monotonic()
-        assert watched.table.awaited(now - 60.0)
-        assert not table.awaited(now - 60.0), "it was told of nothing yet"
-        freshness.follow()
-        assert table.awaited(now - 60.0)
-        assert not table.awaited(time.monotonic()), "not for ever"
+        assert watched.table.awaits_hosts(now - 60.0)
+        assert not table.awaits_hosts(now - 60.0), "it was told of nothing yet"
+        freshness.follow_changes()
+        assert table.awaits_hosts(now - 60.0)
+        assert not table.awaits_hosts(time.monotonic()), "not for ever"
     finally:
         freshness.stop()
 
@@ -141,23 +141,23 @@ def test_a_claim_that_is_overtaken_goes_elsewhere(watched: Watched) -> None:
     if not watched.cells.ground.real:
         pytest.skip("a file has one writer at a time: nobody takes a host out while a claim is being made")
     leased = watched.site.leased(fleet.spec(fleet.flavor(1, 64, 1)), 2)
-    job = checked(fleet.CONTEXT, leased, list(leased.fences))
+    job = checked_job(fleet.CONTEXT, leased, list(leased.fences))
     mono = time.monotonic()
     now = PlanContext(mono=mono, wall=time.time(), alive_since=0.0, young=False, mapped_since=mono, ages={}, began=0.0)
     planned: list[set[str]] = []
 
     class Overtaken(ClaimPlanner):
-        def begin(
+        def plan_jobs(
             self, changes: Sequence[Inventory], standings: Sequence[Standing], groups: Sequence[GroupSlots]
         ) -> Collection[int]:
-            wanted = super().begin(changes, standings, groups)
+            wanted = super().plan_jobs(changes, standings, groups)
             planned.append({watched.table.hosts[row] for row in job.rows.values()})
             with ThreadPoolExecutor(1) as other:
                 other.submit(watched.tell, "east-host", disabled=True).result()
             return wanted
 
     planner = Overtaken(watched.table, load_driver(SLOW), watched.cursor, [job], now)
-    claims.Ledger(watched.cells.api, "scheduler").write(claims.claim, [job.ask], planner)
+    claims.Ledger(watched.cells.api, "scheduler").write(claims.claim_hosts, [job.claim_request], planner)
     assert planned == [{"east-host", "west-host"}]
     assert set(watched.site.claimed().values()) == {"west-host"}
 
@@ -196,7 +196,7 @@ ZONE_CHANGES: dict[str, Callable[[ApiTransaction, int], None]] = {
     "unset": lambda tx, red: aggregates.set_metadata(tx, red, {"availability_zone": None}),
     "left": lambda tx, red: aggregates.remove_host(tx, red, "west-host"),
     "entered": lambda tx, red: enter_zone(tx, aggregates.create(tx, "others").id, "east-host"),
-    "given": lambda tx, red: aggregates.set_metadata(tx, aggregates.find(tx, "plain").id, {"availability_zone": "blue"}),
+    "given": lambda tx, red: aggregates.set_metadata(tx, aggregates.find_by_name(tx, "plain").id, {"availability_zone": "blue"}),
 }
 
 
@@ -211,7 +211,7 @@ def test_a_host_with_servers_stays_in_its_zone(watched: Watched, change: str) ->
     with pytest.raises(errors.Conflict, match=r"has \d servers, so it stays in "):
         api.write(ZONE_CHANGES[change], red.id)
     claimed = list(watched.site.claimed())
-    watched.site.ledger.write(claims.release, claimed)
+    watched.site.ledger.write(claims.release_claims, claimed)
     api.write(ZONE_CHANGES[change], red.id)
 
 
@@ -229,10 +229,10 @@ def test_a_host_with_servers_may_join_its_zone_twice(watched: Watched) -> None:
 def test_a_host_that_a_build_may_retry_on_stays(watched: Watched) -> None:
     watched.site.ledger.write(claims.set_inventory, [fleet.node("west-2", vcpus=8)], watched.west.uuid)
     watched.cells.report("west", "west-2")
-    watched.cells.api.write(host_mappings.add, [HostMapping(host="west-2", cell_uuid=watched.west.uuid)], time.time())
+    watched.cells.api.write(host_mappings.add_mappings, [HostMapping(host="west-2", cell_uuid=watched.west.uuid)], time.time())
     watched.turn(watched.east, CellState.DISABLED)
     watched.table, watched.cursor, watched.freshness = watched.look()
-    watched.scheduler = watched.make_scheduler(watched.freshness.topology)
+    watched.scheduler = watched.make_scheduler(watched.freshness.topology_epochs)
     [[chosen, other]] = watched.site.boot(watched.scheduler, fleet.spec(fleet.flavor(1, 64, 1)))
     zone = watched.cells.api.write(aggregates.create, "reds", {"availability_zone": "red"})
     with pytest.raises(errors.Conflict, match="1 servers"):
@@ -248,23 +248,23 @@ def test_a_claim_that_a_zone_change_overtakes_is_refused(watched: Watched) -> No
     zone = watched.cells.api.write(aggregates.create, "racks", {"availability_zone": "red"})
     watched.cells.api.write(aggregates.add_host, zone.id, "west-host")
     leased = watched.site.leased(fleet.spec(fleet.flavor(1, 64, 1), availability_zone="red"))
-    job = checked(fleet.CONTEXT, leased, list(leased.fences))
-    known = watched.freshness.topology(look=True)
+    job = checked_job(fleet.CONTEXT, leased, list(leased.fences))
+    known = watched.freshness.topology_epochs(look=True)
     mono = time.monotonic()
     now = PlanContext(mono=mono, wall=time.time(), alive_since=0.0, young=False, mapped_since=mono, ages={}, began=0.0)
 
     class Overtaken(ClaimPlanner):
-        def begin(
+        def plan_jobs(
             self, changes: Sequence[Inventory], standings: Sequence[Standing], groups: Sequence[GroupSlots]
         ) -> Collection[int]:
-            wanted = super().begin(changes, standings, groups)
+            wanted = super().plan_jobs(changes, standings, groups)
             with ThreadPoolExecutor(1) as other:
                 other.submit(watched.cells.api.write, aggregates.set_metadata, zone.id, {"availability_zone": "blue"}).result()
             return wanted
 
     planner = Overtaken(watched.table, load_driver(SLOW), watched.cursor, [job], now)
     with pytest.raises(claims.Outdated):
-        claims.Ledger(watched.cells.api, "scheduler").write(claims.claim, [job.ask], planner, known)
+        claims.Ledger(watched.cells.api, "scheduler").write(claims.claim_hosts, [job.claim_request], planner, known)
     assert not watched.site.claimed()
 
 
@@ -291,7 +291,7 @@ def test_zones_that_never_rest_have_only_their_own_servers(watched: Watched) -> 
             with suppress(errors.NoValidHost, errors.Conflict):
                 watched.site.boot(watched.scheduler, asked)
                 assert api.read(aggregates.get, zone.id).availability_zone == "red"
-            watched.site.ledger.write(claims.release, list(watched.site.claimed()))
+            watched.site.ledger.write(claims.release_claims, list(watched.site.claimed()))
     finally:
         stop.set()
         thread.join()
@@ -304,7 +304,7 @@ def test_a_selection_is_made_though_the_operators_never_rest(watched: Watched) -
 
     def change() -> None:
         while not stop.is_set():
-            watched.cells.api.write(bump, Epoch.AGGREGATES)
+            watched.cells.api.write(bump_epoch, Epoch.AGGREGATES)
 
     thread = threading.Thread(target=change)
     thread.start()
@@ -320,7 +320,7 @@ def test_a_change_that_overtakes_the_transaction_is_planned_on(watched: Watched)
     looks: list[bool] = []
 
     def topology(*, look: bool) -> Mapping[str, int]:
-        known = watched.freshness.topology(look=look)
+        known = watched.freshness.topology_epochs(look=look)
         if not looks:
             watched.turn(watched.east, CellState.DISABLED)
         looks.append(look)

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 import sqlalchemy as sa
 
-from conductor.tidy import reap
+from conductor.tidy import reap_claims
 from db.api.claims import claims
 from db.api.rows.tables import instance_mappings
 from objects import errors
@@ -89,11 +89,11 @@ class TestKinds:
         site.end_move(over)
         assert server.scheduler.select_destinations(CONTEXT, over, list(over.fences)) == [[]]
         choose(server.scheduler, under_way)
-        reap(site.database, site.ledger)
+        reap_claims(site.database, site.ledger)
         assert len(site.claimed()) == 2
         site.end_move(under_way)
-        assert site.database.read(claims.orphans) == list(under_way.fences)
-        reap(site.database, site.ledger)
+        assert site.database.read(claims.list_orphans) == list(under_way.fences)
+        reap_claims(site.database, site.ledger)
         assert site.claimed() == {server.uuid: server.host}
         assert site.overfull() == []
 
@@ -257,8 +257,8 @@ class TestGroups:
             site.boot(scheduler, fleet.spec(group=group))
         with pytest.raises(errors.NoValidHost, match="6 were left by CoreFilter, 0 by ServerGroup"):  # wherever it comes to be
             site.boot(scheduler, fleet.spec(fleet.flavor(vcpus=16), group=group))
-        site.ledger.write(claims.release, list(move.fences))
-        site.ledger.write(claims.move, [claims.ClaimMove(instance_uuid=one.uuid, host=first.host, node=first.host)])
+        site.ledger.write(claims.release_claims, list(move.fences))
+        site.ledger.write(claims.move_claims, [claims.ClaimMove(instance_uuid=one.uuid, host=first.host, node=first.host)])
         assert site.boot(scheduler, fleet.spec(group=group))[0][0].host == first.host
 
     def test_from_a_lost_host_they_go_to_one_that_has_room_for_all_one_after_the_other(self, tmp_path: Path) -> None:
@@ -281,8 +281,8 @@ class TestGroups:
         first, *_ = choose(scheduler, move)
         with pytest.raises(errors.Conflict, match="moves of other members"):
             two.to(MIGRATE)
-        site.ledger.write(claims.release, list(move.fences))
-        site.ledger.write(claims.move, [claims.ClaimMove(instance_uuid=one.uuid, host=first.host, node=first.host)])
+        site.ledger.write(claims.release_claims, list(move.fences))
+        site.ledger.write(claims.move_claims, [claims.ClaimMove(instance_uuid=one.uuid, host=first.host, node=first.host)])
         assert site.boot(scheduler, fleet.spec(group=group))[0][0].host in (first.host, two.host)
         assert two.to(MIGRATE)[0].host == first.host
 
@@ -292,7 +292,7 @@ class TestGroups:
         group = fleet.group(GroupPolicy.AFFINITY)
         one, two, _ = self.members(site, scheduler, group, 3)
         away = "h7" if two.host != "h7" else "h6"
-        site.ledger.write(claims.move, [claims.ClaimMove(instance_uuid=one.uuid, host=away, node=away)])
+        site.ledger.write(claims.move_claims, [claims.ClaimMove(instance_uuid=one.uuid, host=away, node=away)])
         of = instance_mappings.c
         statement = sa.update(instance_mappings).where(of.instance_uuid == one.uuid).values({leaving: True})
         site.database.write(lambda tx: tx.execute(statement))

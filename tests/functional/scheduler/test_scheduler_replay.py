@@ -16,7 +16,7 @@ from objects.group import GroupPolicy
 from objects.move import MoveKind
 from objects.spec import RequestSpec
 from scheduler.manager import SchedulerManager
-from scheduler.what_if.replay import replay
+from scheduler.what_if.replay import replay_decision
 from tests.support import fleet
 from tests.support.fleet import QUICK, Site
 from tests.support.ground import USUAL, Ground
@@ -31,7 +31,7 @@ def site(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Site]:
     place = Ground(request.param, tmp_path, embedded=True)
     made = Site(place.open("api", 12), [fleet.node(f"h{n}", vcpus=2 + n % 3) for n in range(HOSTS)])
     yield made
-    place.end(made.database.dispose, place.release)
+    place.end(made.database.dispose_connections, place.release)
 
 
 @pytest.mark.parametrize("subset", [1, 3])
@@ -58,8 +58,8 @@ def test_each_gets_its_host_again(site: Site, subset: int) -> None:
     for decision in made:
         assert decision.basis is not None
         assert decision.basis.ledger
-        [spec] = site.database.read(mappings.specs, [decision.batch_id]).values()
-        again = replay(site.database.read(decisions.get, decision.id), spec, CELL_UUIDS)
+        [spec] = site.database.read(mappings.specs_by_batch, [decision.batch_id]).values()
+        again = replay_decision(site.database.read(decisions.get, decision.id), spec, CELL_UUIDS)
         assert again.is_same, (again.reasons, again.servers, decision)
         claimed = site.claimed()
         for server in again.servers:
@@ -75,7 +75,7 @@ def test_a_move_gets_its_host_again(site: Site) -> None:
     moving = site.moving(MoveKind.MIGRATE, asked, server, selected.host)
     scheduler.select_destinations(fleet.CONTEXT, moving, list(moving.fences))
     [decision] = [each for each in site.decisions() if each.batch_id == moving.batch_id]
-    [spec] = site.database.read(mappings.specs, [decision.batch_id]).values()
-    again = replay(decision, spec, CELL_UUIDS)
+    [spec] = site.database.read(mappings.specs_by_batch, [decision.batch_id]).values()
+    again = replay_decision(decision, spec, CELL_UUIDS)
     assert (again.is_same, len(again.servers)) == (True, 1)
     assert again.servers[0].now not in (None, selected.host)

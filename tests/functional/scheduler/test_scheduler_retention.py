@@ -11,7 +11,7 @@ from uuid import UUID, uuid4
 import msgspec
 import pytest
 
-from conductor.tidy import tidy
+from conductor.tidy import tidy_database
 from db.api.claims import decisions
 from db.sql.connection import ApiTransaction
 from db.sql.url import LOCK_TIMEOUT_S
@@ -29,7 +29,7 @@ def site(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Site]:
     place = Ground(request.param, tmp_path, embedded=True)
     made = Site(place.open("api", 12), [fleet.node(f"h{n}") for n in range(4)])
     yield made
-    place.end(made.database.dispose, place.release)
+    place.end(made.database.dispose_connections, place.release)
 
 
 @pytest.fixture(params=["mariadb", "postgresql"])
@@ -38,7 +38,7 @@ def servers(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Site]:
     place = Ground(request.param, tmp_path, embedded=True)
     made = Site(place.open("api", 12), [])
     yield made
-    place.end(made.database.dispose, place.release)
+    place.end(made.database.dispose_connections, place.release)
 
 
 def decision(at: float, batch_id: str | None = None, message: str = "") -> Decision:
@@ -117,7 +117,7 @@ def test_what_is_old_is_forgotten_a_page_at_a_time(site: Site) -> None:
     after: str | None = ""
     pages = []
     while after is not None:
-        gone, after = site.database.write(decisions.trim, 50.0, after, 4)
+        gone, after = site.database.write(decisions.trim_decisions, 50.0, after, 4)
         pages.append(gone)
     assert pages == [4, 4, 1]
     assert [each.at for each in site.decisions()] == [100.0]
@@ -127,7 +127,7 @@ def test_the_keeper_of_the_house_forgets_by_age(site: Site) -> None:
     now = time.time()
     young = decision(now - 50.0)
     site.database.write(decisions.store_all, [decision(now - 150.0) for _ in range(1200)] + [young])
-    tidy(site.database, decision_age=100.0, token_age=100.0)
+    tidy_database(site.database, decision_age=100.0, token_age=100.0)
     assert site.decisions() == [young]
 
 
@@ -137,7 +137,7 @@ def test_a_refusal_is_stored_with_what_would_have_been_enough(site: Site) -> Non
         site.boot(scheduler, fleet.spec(HUGE, ignore_hosts=("h0",)), 2)
     [stored] = site.decisions()
     assert stored.relaxations is not None
-    assert [one.words for one in stored.relaxations] == ["with a flavor of 1 vCPU less"]
+    assert [one.as_text for one in stored.relaxations] == ["with a flavor of 1 vCPU less"]
     assert "less" not in str(refused.value), "the refusal stays one sentence about what is"
     with pytest.raises(errors.NoValidHost, match="would have fitted with a flavor of fewer vCPUs and less memory") as refused:
         site.boot(scheduler, fleet.spec(fleet.flavor(vcpus=17, memory_mb=2**30)), 1)

@@ -46,7 +46,7 @@ class Deployment:
         self.cell = cells.add("east")
         hosts = ["e1", "e2", "e3"]
         cells.report("east", *hosts)
-        cells.api.write(host_mappings.add, [HostMapping(host=h, cell_uuid=self.cell.uuid) for h in hosts], time.time())
+        cells.api.write(host_mappings.add_mappings, [HostMapping(host=h, cell_uuid=self.cell.uuid) for h in hosts], time.time())
         claims.Ledger(cells.api, "conductor").write(claims.set_inventory, [fleet.node(h, vcpus=8) for h in hosts], self.cell.uuid)
         self.site = Site(cells.api, [])
 
@@ -60,8 +60,8 @@ class Deployment:
 
     def beat(self, host: str, at: float | None = None) -> None:
         database = self.cells.ground.open("east")
-        database.write(services.heartbeat, host, AGENT_BINARY, 1, at)
-        database.dispose()
+        database.write(services.record_heartbeat, host, AGENT_BINARY, 1, at)
+        database.dispose_connections()
 
 
 @pytest.fixture(params=USUAL)
@@ -71,7 +71,7 @@ def deployment(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Deplo
     bus = Bus(place.bus("api"))
     with cells.registry() as registry:
         yield Deployment(tmp_path, registry, cells, bus)
-    place.end(bus.close, cells.api.dispose, place.release)
+    place.end(bus.close, cells.api.dispose_connections, place.release)
 
 
 def test_hosts_are_chosen_over_the_bus(deployment: Deployment) -> None:
@@ -148,7 +148,7 @@ def test_a_host_that_was_just_mapped_is_waited_for(deployment: Deployment) -> No
     service.start()
     try:
         mapping = HostMapping(host="e4", cell_uuid=deployment.cell.uuid)
-        deployment.cells.api.write(host_mappings.add, [mapping], time.time())
+        deployment.cells.api.write(host_mappings.add_mappings, [mapping], time.time())
         leased = deployment.site.leased(fleet.spec(fleet.flavor(vcpus=12)))
         answers: list[list[list[Selection]]] = []
         client = SchedulerClient(deployment.bus)

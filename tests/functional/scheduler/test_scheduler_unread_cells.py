@@ -55,7 +55,9 @@ class Gate:
         return made
 
     def hold(self, tx: sa.Connection, cursor: object, statement: str, *_: object) -> None:
-        if re.search(rf"(FROM|JOIN) {self.table}\b", statement) and any(database.has(tx.engine) for database in self._databases):
+        if re.search(rf"(FROM|JOIN) {self.table}\b", statement) and any(
+            database.has_engine(tx.engine) for database in self._databases
+        ):
             self.reached.set()
             assert self.opened.wait(60.0)
 
@@ -79,7 +81,7 @@ class Region:
 
     def enter(self, cell: CellMapping, host: str, vcpus: int) -> None:
         """The host's mapping, and its row in the ledger of claims."""
-        self.cells.api.write(host_mappings.add, [HostMapping(host=host, cell_uuid=cell.uuid)], time.time())
+        self.cells.api.write(host_mappings.add_mappings, [HostMapping(host=host, cell_uuid=cell.uuid)], time.time())
         claims.Ledger(self.cells.api, "conductor").write(claims.set_inventory, [fleet.node(host, vcpus=vcpus)], cell.uuid)
 
     def lose(self, host: str, vcpus: int) -> None:
@@ -101,7 +103,7 @@ class Region:
 
     def end(self) -> None:
         self.gate.opened.set()
-        self.place.end(self.registry.close, self.bus.close, self.cells.api.dispose, self.place.release)
+        self.place.end(self.registry.close, self.bus.close, self.cells.api.dispose_connections, self.place.release)
 
 
 @contextmanager
@@ -141,7 +143,7 @@ class TestACellThatIsBeingRead:
                 choose(scheduler, large)
             [choice] = scheduler.select_for_each(CONTEXT, [large])
             with pytest.raises(errors.Conflict, match="not all hosts are known yet"):
-                choice.answer()
+                choice.get_selections()
             assert site.site.decisions() == []
             assert hosts(choose(scheduler, site.asked(2))) == ["e1"], "whoever fits elsewhere does not wait"
             with pytest.raises(errors.NoValidHost):

@@ -91,19 +91,19 @@ def test_the_queues_are_looked_at_by_one_statement_however_often_they_are_asked_
         sample._keep, sample._patience = 1000.0, PATIENCE  # whatever the machine is busy with
     with StatementCounter(*databases) as counter:
         for _ in range(3):
-            assert list(queue._depth()) == list(queue._age()) == []
-            assert list(operations._age()) == []
-            assert dict(operations._depth())[("verify",)] == 0
-            assert {labels[1]: count for labels, count in cell._depth()} == dict.fromkeys(metering.PASSING, 0)
-        totals = counter.totals()
+            assert list(queue._count_waiting()) == list(queue._oldest_age()) == []
+            assert list(operations._oldest_age()) == []
+            assert dict(operations._count_waiting())[("verify",)] == 0
+            assert {labels[1]: count for labels, count in cell._count_waiting()} == dict.fromkeys(metering.PASSING, 0)
+        totals = counter.totals_by_database()
     assert sorted(count.executions for count in totals.values()) == [1, 2], "the cell's queue; the API level's and its operations"
     for database in databases:
-        database.dispose()
+        database.dispose_connections()
 
 
 def test_a_region_at_work_is_well(deployment: Region) -> None:
-    assert wait_until(lambda: health.BOARD.look().well, PATIENCE), health.BOARD.look()
-    checked = {finding.check for finding in health.BOARD.look().findings}
+    assert wait_until(lambda: health.BOARD.look_at_parts().is_well, PATIENCE), health.BOARD.look_at_parts()
+    checked = {finding.check for finding in health.BOARD.look_at_parts().findings}
     assert {"API", "the API database", "queue", "keep-cell1", "scheduler-follow", "compute-h1"} <= checked
     topics = {check.partition(".")[0] for check in checked}
     assert {"super-conductor", "cell-conductor", "scheduler", "compute"} <= topics
@@ -112,7 +112,9 @@ def test_a_region_at_work_is_well(deployment: Region) -> None:
 def test_all_of_it_is_served(deployment: Region) -> None:
     served = Monitor(MonitorSettings())
     told: list[str] = []
-    body = b"".join(served.answer({"REQUEST_METHOD": "GET", "PATH_INFO": "/metrics"}, lambda status, headers: told.append(status)))
+    body = b"".join(
+        served.answer_request({"REQUEST_METHOD": "GET", "PATH_INFO": "/metrics"}, lambda status, headers: told.append(status))
+    )
     assert told == ["200 OK"]
     text = body.decode()
     for name in (

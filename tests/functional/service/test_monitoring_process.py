@@ -91,7 +91,7 @@ def log(folder: Path) -> str:
 
 def test_an_api_works_although_the_port_for_its_monitoring_is_taken(tmp_path: Path) -> None:
     port, url = closed_port(), sqlite_url(tmp_path, "api")
-    synced(url, "api").dispose()
+    synced(url, "api").dispose_connections()
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()

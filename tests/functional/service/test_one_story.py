@@ -59,7 +59,7 @@ def restored() -> Iterator[None]:
 
 
 def log_to(path: Path, *arguments: str) -> None:
-    logs.setup(config.load(["--log-file", str(path), *arguments], files=[]))
+    logs.setup(config.load_options(["--log-file", str(path), *arguments], files=[]))
 
 
 def boot(cloud: Region) -> tuple[str, str]:

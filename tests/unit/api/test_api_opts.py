@@ -14,8 +14,8 @@ from service import config
 
 def test_every_setting_is_an_option_with_the_same_default() -> None:
     """Tests and the all-in-one make Settings themselves, services read options: both must mean the same."""
-    conf = config.load([], opts.list_opts(), files=[])
-    assert opts.settings(conf) == opts.ApiSettings()
+    conf = config.load_options([], opts.list_opts(), files=[])
+    assert opts.read_settings(conf) == opts.ApiSettings()
     assert {option.dest for option in opts.OPTIONS} | {
         "quota",
         "key_pairs",
@@ -36,15 +36,15 @@ def test_every_setting_is_an_option_with_the_same_default() -> None:
 def test_former_option_names_are_read(tmp_path: Path) -> None:
     path = tmp_path / "former.conf"
     path.write_text("[api]\nlongest_hold = 60\ntenant_faults = detailed\n")
-    settings = opts.settings(config.load([], opts.list_opts(), files=[str(path)]))
+    settings = opts.read_settings(config.load_options([], opts.list_opts(), files=[str(path)]))
     assert (settings.max_hold_seconds, settings.fault_detail) == (60, "detailed")
 
 
 def test_options_are_read() -> None:
     """From the groups [api] and [quota]."""
     overrides = {"api.port": 0, "api.noauth_anywhere": True, "quota.cores": 20, "quota.ram": 0}
-    conf = config.load([], opts.list_opts(), files=[], overrides=overrides)
-    settings = opts.settings(conf)
+    conf = config.load_options([], opts.list_opts(), files=[], overrides=overrides)
+    settings = opts.read_settings(conf)
     assert (settings.port, settings.noauth_anywhere) == (0, True)
     assert settings.quota == QuotaLimits(instances=-1, cores=20, ram=0)
 
@@ -52,4 +52,4 @@ def test_options_are_read() -> None:
 @pytest.mark.parametrize("value", [-2, 2**31, "many"])
 def test_a_limit_is_a_number_or_none(value: object) -> None:
     with pytest.raises(errors.Misconfigured, match="Configuration: "):
-        config.load([], opts.list_opts(), files=[], overrides={"quota.cores": value})
+        config.load_options([], opts.list_opts(), files=[], overrides={"quota.cores": value})

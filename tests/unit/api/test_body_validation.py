@@ -63,7 +63,7 @@ ACCEPTED = [
 @pytest.mark.parametrize("fields", ACCEPTED)
 def test_what_clients_send_is_accepted(newest: Validator, fields: dict[str, Any]) -> None:
     """The forms that the standard clients use."""
-    newest.check(server(**fields))
+    newest.check_body(server(**fields))
 
 
 REFUSED: list[tuple[Any, str]] = [
@@ -122,7 +122,7 @@ REFUSED: list[tuple[Any, str]] = [
 def test_what_is_wrong_is_refused_by_name(newest: Validator, body: Any, sentence: str) -> None:
     """The message begins with the path of the field, and stays short whatever was sent."""
     with pytest.raises(errors.Invalid) as refused:
-        newest.check(body)
+        newest.check_body(body)
     assert str(refused.value).startswith(sentence)
     assert len(str(refused.value)) < 400
 
@@ -132,7 +132,7 @@ def test_a_secret_is_not_repeated_in_the_message(newest: Validator, secret: str)
     """What may hold passwords goes into no message, and so into no log."""
     value: Any = "hunter2-hunter2!" if secret == "user_data" else {"a": ["hunter2-hunter2!"]}
     with pytest.raises(errors.Invalid) as refused:
-        newest.check(server(**{secret: value}))
+        newest.check_body(server(**{secret: value}))
     assert "hunter2" not in str(refused.value)
 
 
@@ -140,8 +140,8 @@ def test_a_secret_is_not_repeated_in_the_message(newest: Validator, secret: str)
 def test_fields_of_newer_versions_are_unknown_to_the_oldest(oldest: Validator, field: str, value: Any) -> None:
     """As 2.1 has it: no tags, no description, no words for networks."""
     with pytest.raises(errors.Invalid, match=rf"^server\.{field}: "):
-        oldest.check({"server": {"name": "web", "flavorRef": "1", field: value}})
-    oldest.check({"server": {"name": "web", "flavorRef": "1"}})
+        oldest.check_body({"server": {"name": "web", "flavorRef": "1", field: value}})
+    oldest.check_body({"server": {"name": "web", "flavorRef": "1"}})
 
 
 @pytest.mark.parametrize(

@@ -152,7 +152,7 @@ def test_a_body_shows_no_secrets() -> None:
 def test_a_hint_of_any_type_is_kept_as_text(hint: object, kept: tuple[str, ...]) -> None:
     """Filters of a site may read it. Null and what is empty is none."""
     document = {"server": SERVER, "os:scheduler_hints": {"mine": hint, "none": None, "empty": {}}}
-    Validator(schemas.create((2, 1))).check(document)
+    Validator(schemas.create((2, 1))).check_body(document)
     assert parse(document, 10).hints == {"mine": kept}
 
 
@@ -163,7 +163,7 @@ def test_a_hint_of_any_type_is_kept_as_text(hint: object, kept: tuple[str, ...])
 def test_a_batch_stands_or_falls_together_if_asked_for_as_clients_do(field: str, hint: object, whole: bool) -> None:
     """And the scheduler is not told, which has no use for it."""
     document = {"server": SERVER, field: {"all_or_nothing": hint, "group": "g"}}
-    Validator(schemas.create((2, 1))).check(document)
+    Validator(schemas.create((2, 1))).check_body(document)
     parsed = parse(document, 10)
     assert parsed.all_or_nothing is whole
     assert parsed.hints == {"group": ("g",)}
@@ -177,6 +177,6 @@ def test_without_the_hint_it_does_not() -> None:
 @pytest.mark.parametrize("hint", ["maybe", "", [], ["true", "true"], ["tRuE"]])
 def test_what_is_no_boolean_is_refused(hint: object) -> None:
     document = {"server": SERVER, "os:scheduler_hints": {"all_or_nothing": hint}}
-    Validator(schemas.create((2, 1))).check(document)
+    Validator(schemas.create((2, 1))).check_body(document)
     with pytest.raises(errors.Invalid, match=r"^os:scheduler_hints\.all_or_nothing: .* is not a boolean; give true or false, once"):
         parse(document, 10)

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 
 import pytest
 
-from api.lookup.doorbell import QUEUED_RINGS_LIMIT, Doorbell
+from api.lookup.doorbell import QUEUED_RINGS_LIMIT, WakeupSender
 from objects.context import RequestContext
 
 CONTEXT = RequestContext(request_id="req-1")
@@ -53,12 +53,12 @@ def bell() -> Iterator[SlowBell]:
 def test_every_ring_arrives_and_an_error_ends_none(bell: SlowBell) -> None:
     """The thread lives on."""
     bell.go.set()
-    doorbell = Doorbell(bell)
-    doorbell.accepted(CONTEXT, "broken")
+    doorbell = WakeupSender(bell)
+    doorbell.ring_for_batch(CONTEXT, "broken")
     assert bell.heard.get(timeout=10) == "broken"
-    doorbell.deleted(CONTEXT, ("u1", "u2"))
-    doorbell.accepted(CONTEXT, "b2")
-    doorbell.operation(CONTEXT, "o1")
+    doorbell.ring_for_deleted(CONTEXT, ("u1", "u2"))
+    doorbell.ring_for_batch(CONTEXT, "b2")
+    doorbell.ring_for_operation(CONTEXT, "o1")
     heard = [bell.heard.get(timeout=10) for _ in range(3)]
     assert ["u1", "u2"] in heard
     assert "b2" in heard
@@ -66,11 +66,11 @@ def test_every_ring_arrives_and_an_error_ends_none(bell: SlowBell) -> None:
 
 
 def test_what_comes_in_one_moment_is_rung_for_together(bell: SlowBell) -> None:
-    doorbell = Doorbell(bell)
-    doorbell.accepted(CONTEXT, "b1")
+    doorbell = WakeupSender(bell)
+    doorbell.ring_for_batch(CONTEXT, "b1")
     assert bell.ringing.wait(10)  # the bus hangs
     for name in ("b2", "b3"):
-        doorbell.accepted(CONTEXT, name)
+        doorbell.ring_for_batch(CONTEXT, name)
     bell.go.set()
     assert [bell.heard.get(timeout=10) for _ in range(3)] == ["b1", "b2", "b3"]
     assert bell.rings == [["b2", "b3"]]
@@ -78,9 +78,9 @@ def test_what_comes_in_one_moment_is_rung_for_together(bell: SlowBell) -> None:
 
 def test_a_bus_that_hangs_holds_up_nobody(bell: SlowBell) -> None:
     """However many ring meanwhile; what is too much is dropped, and what was kept is rung when the bus is back."""
-    doorbell = Doorbell(bell)
+    doorbell = WakeupSender(bell)
     for number in range(QUEUED_RINGS_LIMIT + 100):
-        doorbell.accepted(CONTEXT, str(number))
+        doorbell.ring_for_batch(CONTEXT, str(number))
     assert bell.heard.empty()
     bell.go.set()
     heard = [bell.heard.get(timeout=10) for _ in range(QUEUED_RINGS_LIMIT)]

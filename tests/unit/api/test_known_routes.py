@@ -26,20 +26,20 @@ from objects import errors
     ],
 )
 def test_a_word_stands_before_a_parameter(path: str, template: str | None) -> None:
-    assert not_served.template(path) == template
+    assert not_served.find_template(path) == template
 
 
 def test_an_operation_that_is_not_served_is_refused_by_version() -> None:
     with pytest.raises(errors.NotOffered, match=r"POST /v2\.1/servers/6/shares is an operation of the Compute API that"):
-        not_served.refuse("POST", "/v2.1/servers/6/shares", (2, 97))
+        not_served.refuse_unserved("POST", "/v2.1/servers/6/shares", (2, 97))
     with pytest.raises(errors.NotFound, match=r"does not exist in version 2\.96"):
-        not_served.refuse("POST", "/v2.1/servers/6/shares", (2, 96))
+        not_served.refuse_unserved("POST", "/v2.1/servers/6/shares", (2, 96))
     with pytest.raises(errors.NotFound):
-        not_served.refuse("GET", "/v2.1/os-volumes", (2, 36))
+        not_served.refuse_unserved("GET", "/v2.1/os-volumes", (2, 36))
     with pytest.raises(falcon.HTTPGone):
-        not_served.refuse("GET", "/v2.1/os-cells", (2, 1))
-    not_served.refuse("PATCH", "/os-volumes", (2, 1))
-    not_served.refuse("GET", "/os-anything", (2, 1))
+        not_served.refuse_unserved("GET", "/v2.1/os-cells", (2, 1))
+    not_served.refuse_unserved("PATCH", "/os-volumes", (2, 1))
+    not_served.refuse_unserved("GET", "/os-anything", (2, 1))
 
 
 def test_an_action_that_is_not_served_is_refused_by_version() -> None:

@@ -5,7 +5,18 @@ from __future__ import annotations
 import pytest
 
 from api.http import schemas
-from api.http.microversions import DEVICE_TAGS, MAXIMUM, MINIMUM, NETWORK_TAGS, Refusal, Since, Version, requested, text, within
+from api.http.microversions import (
+    DEVICE_TAGS,
+    MAXIMUM,
+    MINIMUM,
+    NETWORK_TAGS,
+    Microversion,
+    Refusal,
+    Version,
+    format_version,
+    is_within,
+    select_version,
+)
 
 
 @pytest.mark.parametrize(
@@ -25,23 +36,23 @@ from api.http.microversions import DEVICE_TAGS, MAXIMUM, MINIMUM, NETWORK_TAGS, 
 )
 def test_the_headers_name_a_version(header: str | None, legacy: str | None, version: Version) -> None:
     """Either header, several services in one, nothing, latest."""
-    assert requested(header, legacy) == version
+    assert select_version(header, legacy) == version
 
 
 @pytest.mark.parametrize("wanted", ["2.9999", "2.0", "3.1", "1.1", "2.999999999"])
 def test_a_version_that_is_not_served_is_refused_as_such(wanted: str) -> None:
     """Too old, too new."""
-    refusal = requested(f"compute {wanted}", None)
+    refusal = select_version(f"compute {wanted}", None)
     assert isinstance(refusal, Refusal)
     assert refusal.known
     assert "2.1" in refusal.reason
-    assert text(MAXIMUM) in refusal.reason
+    assert format_version(MAXIMUM) in refusal.reason
 
 
 @pytest.mark.parametrize("wanted", ["2", "two", "2.1.1", "2.01", "v2.1", "2.-1", "2.٣", "2." + "9" * 400])
 def test_what_is_no_version_is_refused_as_malformed(wanted: str) -> None:
     """Not of the form major.minor, in plain digits."""
-    refusal = requested(f"compute {wanted}", None)
+    refusal = select_version(f"compute {wanted}", None)
     assert isinstance(refusal, Refusal)
     assert not refusal.known
     assert len(refusal.reason) < 200
@@ -49,11 +60,11 @@ def test_what_is_no_version_is_refused_as_malformed(wanted: str) -> None:
 
 def test_a_feature_holds_from_its_version_on() -> None:
     """Some are ready for versions that are not served yet."""
-    for feature in Since:
+    for feature in Microversion:
         major, minor = feature.value
         assert feature.value > MINIMUM
-        assert feature.holds((major, minor))
-        assert not feature.holds((major, minor - 1))
+        assert feature.is_in((major, minor))
+        assert not feature.is_in((major, minor - 1))
 
 
 @pytest.mark.parametrize(("version", "devices", "networks"), [
@@ -66,8 +77,8 @@ def test_a_feature_holds_from_its_version_on() -> None:
 ])  # fmt: skip
 def test_tags_of_devices_came_went_and_came(version: Version, devices: bool, networks: bool) -> None:
     """As the history of the Compute API has it."""
-    assert within(DEVICE_TAGS, version) is devices
-    assert within(NETWORK_TAGS, version) is networks
+    assert is_within(DEVICE_TAGS, version) is devices
+    assert is_within(NETWORK_TAGS, version) is networks
 
 
 def test_the_body_of_a_create_changes_only_in_the_versions_listed() -> None:

@@ -19,7 +19,7 @@ ADMINISTRATION = {policies.ALL_TENANTS, policies.FORCED_HOST, policies.ATTRIBUTE
 
 
 def allowed(policy: PolicyRules, *roles: str, project: str | None = None) -> set[str]:
-    return {rule for rule in READ_ONLY | CHANGES | ADMINISTRATION if policy.allows(rule, caller(*roles), project)}
+    return {rule for rule in READ_ONLY | CHANGES | ADMINISTRATION if policy.is_allowed(rule, caller(*roles), project)}
 
 
 def test_the_defaults_are_those_of_the_field() -> None:
@@ -45,17 +45,17 @@ def test_a_file_overrides_and_a_change_takes_effect_by_itself(tmp_path: Path) ->
         '"os_compute_api:servers:create": "role:builder"\n"superconductor:status": "rule:watchers"\nwatchers: "role:watcher"\n'
     )
     policy = PolicyRules((str(file), str(other)))
-    assert policy.allows(policies.CREATE, caller("builder"))
-    assert not policy.allows(policies.CREATE, caller("member"))
-    assert policy.allows(policies.STATUS, caller("watcher"))
+    assert policy.is_allowed(policies.CREATE, caller("builder"))
+    assert not policy.is_allowed(policies.CREATE, caller("member"))
+    assert policy.is_allowed(policies.STATUS, caller("watcher"))
 
     other.write_text('"os_compute_api:servers:create": "role:mason"\n')
-    assert wait_until(lambda: policy.allows(policies.CREATE, caller("mason")), 90.0)
+    assert wait_until(lambda: policy.is_allowed(policies.CREATE, caller("mason")), 90.0)
     other.write_text("os_compute_api:servers:create: [}\n")
     os.utime(other, (1, 1))
-    assert not wait_until(lambda: not policy.allows(policies.CREATE, caller("mason")), 1.5)
+    assert not wait_until(lambda: not policy.is_allowed(policies.CREATE, caller("mason")), 1.5)
     other.unlink()
-    assert wait_until(lambda: policy.allows(policies.CREATE, caller("builder")), 90.0)
+    assert wait_until(lambda: policy.is_allowed(policies.CREATE, caller("builder")), 90.0)
 
 
 @pytest.mark.parametrize(
@@ -82,4 +82,4 @@ def test_nothing_can_be_forbidden_to_all_by_name(tmp_path: Path) -> None:
     """``!`` is a check: nobody."""
     file = tmp_path / "policy.yaml"
     file.write_text('"os_compute_api:servers:delete": "!"\n')
-    assert not PolicyRules((str(file),)).allows(policies.DELETE, caller("admin"))
+    assert not PolicyRules((str(file),)).is_allowed(policies.DELETE, caller("admin"))

@@ -26,11 +26,11 @@ from tests.support import keys
     ],
 )
 def test_ssh_keys_have_the_fingerprints_of_ssh_keygen(key: str, fingerprint: str) -> None:
-    assert public_keys.fingerprint(KeyType.SSH, key) == fingerprint
+    assert public_keys.compute_fingerprint(KeyType.SSH, key) == fingerprint
 
 
 def test_a_certificate_has_the_fingerprint_of_openssl() -> None:
-    assert public_keys.fingerprint(KeyType.X509, keys.CERTIFICATE) == keys.CERTIFICATE_FINGERPRINT
+    assert public_keys.compute_fingerprint(KeyType.X509, keys.CERTIFICATE) == keys.CERTIFICATE_FINGERPRINT
 
 
 @pytest.mark.parametrize(
@@ -54,26 +54,26 @@ def test_a_certificate_has_the_fingerprint_of_openssl() -> None:
 )
 def test_other_texts_are_refused(key: str) -> None:
     with pytest.raises(errors.Invalid, match=r"^keypair\.public_key: Keypair data is invalid: [^\n]+$"):
-        public_keys.fingerprint(KeyType.SSH, key)
+        public_keys.compute_fingerprint(KeyType.SSH, key)
 
 
 @pytest.mark.parametrize("key", ["", keys.ED25519, keys.CERTIFICATE[:100], keys.CERTIFICATE.replace("MII", "AAA")])
 def test_other_texts_are_no_certificates(key: str) -> None:
     with pytest.raises(errors.Invalid, match=r"no X\.509 certificate"):
-        public_keys.fingerprint(KeyType.X509, key)
+        public_keys.compute_fingerprint(KeyType.X509, key)
 
 
 def test_a_generated_pair_belongs_together() -> None:
-    private, public = public_keys.generate(KeyType.SSH, "u1")
+    private, public = public_keys.generate_pair(KeyType.SSH, "u1")
     key = serialization.load_pem_private_key(private.encode(), None)
     line = key.public_key().public_bytes(serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH)
     assert public == f"{line.decode()} {public_keys.COMMENT}"
-    assert public_keys.fingerprint(KeyType.SSH, public)
-    assert public_keys.generate(KeyType.SSH, "u1")[1] != public
+    assert public_keys.compute_fingerprint(KeyType.SSH, public)
+    assert public_keys.generate_pair(KeyType.SSH, "u1")[1] != public
 
 
 def test_a_generated_certificate_names_the_user_for_windows() -> None:
-    private, public = public_keys.generate(KeyType.X509, "u1")
+    private, public = public_keys.generate_pair(KeyType.X509, "u1")
     certificate = x509.load_pem_x509_certificate(public.encode())
     key = serialization.load_pem_private_key(private.encode(), None)
     assert certificate.public_key() == key.public_key()
@@ -85,10 +85,10 @@ def test_a_generated_certificate_names_the_user_for_windows() -> None:
     [account] = extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     assert isinstance(account, x509.OtherName)
     assert (account.type_id.dotted_string, account.value) == ("1.3.6.1.4.1.311.20.2.3", b"\x0c\x0cu1@localhost")
-    assert public_keys.fingerprint(KeyType.X509, public)
+    assert public_keys.compute_fingerprint(KeyType.X509, public)
 
 
 def test_a_certificate_names_users_of_64_characters() -> None:
-    public_keys.generate(KeyType.X509, "u" * 64)
+    public_keys.generate_pair(KeyType.X509, "u" * 64)
     with pytest.raises(errors.Invalid, match="at most 64 characters"):
-        public_keys.generate(KeyType.X509, "u" * 65)
+        public_keys.generate_pair(KeyType.X509, "u" * 65)

@@ -11,7 +11,7 @@ from api.http.microversions import Version
 from api.http.validation import VersionedValidator
 from objects import errors
 
-LOCK = VersionedValidator([(since, schemas.action("lock", value)) for since, value in schemas.LOCK])
+LOCK = VersionedValidator([(since, schemas.action_body("lock", value)) for since, value in schemas.LOCK])
 
 
 @pytest.mark.parametrize(
@@ -26,7 +26,7 @@ LOCK = VersionedValidator([(since, schemas.action("lock", value)) for since, val
     ],
 )
 def test_a_lock_may_have_a_reason_in_versions_that_know_of_it(version: Version, value: Any) -> None:
-    LOCK.check(version, {"lock": value})
+    LOCK.check_body(version, {"lock": value})
 
 
 @pytest.mark.parametrize(
@@ -41,13 +41,13 @@ def test_a_lock_may_have_a_reason_in_versions_that_know_of_it(version: Version, 
 )
 def test_other_values_are_refused_by_name(version: Version, value: Any, said: str) -> None:
     with pytest.raises(errors.Invalid) as refused:
-        LOCK.check(version, {"lock": value})
+        LOCK.check_body(version, {"lock": value})
     assert str(refused.value).startswith(said)
 
 
 def test_an_update_has_a_description_since_its_version() -> None:
-    update = VersionedValidator((since, schemas.update(since)) for since in schemas.UPDATE_CHANGES)
-    update.check((2, 19), {"server": {"description": None}})
-    update.check((2, 1), {"server": {"name": "web"}})
+    update = VersionedValidator((since, schemas.server_update_body(since)) for since in schemas.UPDATE_CHANGES)
+    update.check_body((2, 19), {"server": {"description": None}})
+    update.check_body((2, 1), {"server": {"name": "web"}})
     with pytest.raises(errors.Invalid, match=r"server\.description: is not a field"):
-        update.check((2, 18), {"server": {"description": None}})
+        update.check_body((2, 18), {"server": {"description": None}})

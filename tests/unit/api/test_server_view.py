@@ -46,7 +46,7 @@ def server(state: str = "active", **fields: str | float | None) -> Server:
 
 
 def detail(shown: Server, asked: Call) -> server_view.Document:
-    return server_view.detail(shown, SPEC, asked, "UP")
+    return server_view.detail_document(shown, SPEC, asked, "UP")
 
 
 @pytest.mark.parametrize(
@@ -150,7 +150,7 @@ def test_times_are_utc() -> None:
 def test_links_keep_the_project_of_the_path() -> None:
     """So that following one stays in the project."""
     asked = call(project_path="/p1")
-    assert [link["href"] for link in server_view.summary(server(), asked)["links"]] == [
+    assert [link["href"] for link in server_view.summary_document(server(), asked)["links"]] == [
         f"http://api/v2.1/p1/servers/{server().uuid}",
         f"http://api/p1/servers/{server().uuid}",
     ]

@@ -19,20 +19,21 @@ def _breaker(clock: Clock) -> Breaker:
 def test_stays_closed_while_failures_are_not_in_a_row() -> None:
     breaker = _breaker(Clock())
     for _ in range(10):
-        breaker.failed("late")
-        breaker.failed("late")
-        breaker.succeeded()
-    assert breaker.refusal() is None
+        breaker.note_failure("late")
+        breaker.note_failure("late")
+        breaker.note_success()
+    assert breaker.get_refusal() is None
     assert breaker.silent_since is None
 
 
 def test_opens_at_the_threshold_and_says_since_when_and_why() -> None:
     breaker = _breaker(Clock())
     for _ in range(3):
-        assert breaker.refusal() is None
-        breaker.failed("its database gave no answer within 2 s")
+        assert breaker.get_refusal() is None
+        breaker.note_failure("its database gave no answer within 2 s")
     assert (
-        breaker.refusal() == "cell 'east' has not answered since 2023-11-14 22:13:20 UTC (its database gave no answer within 2 s)"
+        breaker.get_refusal()
+        == "cell 'east' has not answered since 2023-11-14 22:13:20 UTC (its database gave no answer within 2 s)"
     )
     assert breaker.silent_since == 1_700_000_000.0
 
@@ -41,29 +42,29 @@ def test_lets_one_probe_through_after_the_pause() -> None:
     clock = Clock()
     breaker = _breaker(clock)
     for _ in range(3):
-        breaker.failed("down")
+        breaker.note_failure("down")
     clock.now += 4.9
-    assert breaker.refusal()
+    assert breaker.get_refusal()
     clock.now += 0.2
-    assert breaker.refusal() is None, "the probe"
-    assert breaker.refusal(), "all others, while it is under way"
+    assert breaker.get_refusal() is None, "the probe"
+    assert breaker.get_refusal(), "all others, while it is under way"
 
 
 def test_a_probe_that_succeeds_closes_it_and_one_that_fails_starts_a_new_pause() -> None:
     clock = Clock()
     breaker = _breaker(clock)
     for _ in range(3):
-        breaker.failed("down")
+        breaker.note_failure("down")
     clock.now += 6
-    assert breaker.refusal() is None
+    assert breaker.get_refusal() is None
     clock.now += 4
-    breaker.failed("still down")
+    breaker.note_failure("still down")
     clock.now += 4.9
-    assert breaker.refusal() is not None, "the pause counts from the end of the probe"
+    assert breaker.get_refusal() is not None, "the pause counts from the end of the probe"
     clock.now += 0.2
-    assert breaker.refusal() is None
-    breaker.succeeded()
-    assert breaker.refusal() is None
+    assert breaker.get_refusal() is None
+    breaker.note_success()
+    assert breaker.get_refusal() is None
     assert breaker.silent_since is None
 
 
@@ -71,8 +72,8 @@ def test_a_probe_that_never_reports_does_not_keep_it_open_for_ever() -> None:
     clock = Clock()
     breaker = _breaker(clock)
     for _ in range(3):
-        breaker.failed("down")
+        breaker.note_failure("down")
     clock.now += 6
-    assert breaker.refusal() is None
+    assert breaker.get_refusal() is None
     clock.now += 5.1
-    assert breaker.refusal() is None, "the next probe"
+    assert breaker.get_refusal() is None, "the next probe"

@@ -75,7 +75,7 @@ def test_callers_that_find_all_threads_busy_are_told_so_and_do_not_open_the_brea
     settings = BulkheadSettings(timeout=10, threads=1, failures=1)
     bulkhead = Bulkhead("cell 'east'", "database", settings, inline=False)
     slow = Frozen()
-    collect = bulkhead.begin(slow)
+    collect = bulkhead.begin_call(slow)
     for _ in range(5):
         with pytest.raises(errors.CellUnavailable, match="its database is busy"):
             bulkhead.run(lambda: None, timeout=0.01)
@@ -117,7 +117,7 @@ def test_inline_runs_in_the_callers_thread_and_the_other_does_not() -> None:
 @pytest.mark.parametrize("inline", [False, True])
 def test_begun_calls_bring_their_outcome_when_collected(inline: bool) -> None:
     bulkhead = _bulkhead(inline=inline)
-    good, bad = bulkhead.begin(lambda: 1, timeout=10), bulkhead.begin(_dead, timeout=10)
+    good, bad = bulkhead.begin_call(lambda: 1, timeout=10), bulkhead.begin_call(_dead, timeout=10)
     assert good() == 1
     with pytest.raises(errors.CellUnavailable):
         bad()
@@ -128,6 +128,6 @@ def test_a_call_begun_while_the_breaker_is_open_is_refused_when_collected() -> N
     for _ in range(3):
         with pytest.raises(errors.CellUnavailable):
             bulkhead.run(_dead, timeout=10)
-    collect = bulkhead.begin(lambda: 1)
+    collect = bulkhead.begin_call(lambda: 1)
     with pytest.raises(errors.CellUnavailable, match="has not answered since"):
         collect()

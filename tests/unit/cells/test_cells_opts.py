@@ -15,7 +15,7 @@ from service import config
 def _settings(tmp_path: Path, text: str) -> opts.RegistrySettings:
     file = tmp_path / "cells.conf"
     file.write_text(text)
-    return opts.settings(config.load([], opts.list_opts(), files=[file]))
+    return opts.read_settings(config.load_options([], opts.list_opts(), files=[file]))
 
 
 def test_defaults_are_those_of_the_settings(tmp_path: Path) -> None:

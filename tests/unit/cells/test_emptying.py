@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from cells.emptying import HostCondition, MoveOrder, Need, conditions, judge
+from cells.emptying import HostCondition, MoveOrder, Need, conditions_by_host, judge_row
 from db.api.operations.operations import Body
 from db.cell.instances import DueRow
 from db.cell.services import SeenService
@@ -45,12 +45,12 @@ def agent(host: str, age: float, *, forced_down: bool = False) -> SeenService:
 
 
 def test_a_host_is_dead_if_it_is_called_so_or_silent_while_others_are_heard() -> None:
-    found = conditions([agent("up", 1.0), agent("silent", 61.0), agent("called", 1.0, forced_down=True)], 60.0)
+    found = conditions_by_host([agent("up", 1.0), agent("silent", 61.0), agent("called", 1.0, forced_down=True)], 60.0)
     assert found == {"up": UP, "silent": DEAD, "called": DEAD}
 
 
 def test_no_host_of_a_cell_that_is_silent_as_a_whole_is_dead() -> None:
-    found = conditions([agent("one", 61.0), agent("two", 1000.0), agent("called", 70.0, forced_down=True)], 60.0)
+    found = conditions_by_host([agent("one", 61.0), agent("two", 1000.0), agent("called", 70.0, forced_down=True)], 60.0)
     assert found == {"one": SILENT, "two": SILENT, "called": DEAD}
 
 
@@ -58,19 +58,19 @@ def test_no_host_of_a_cell_that_is_silent_as_a_whole_is_dead() -> None:
     ("condition", "kind"), [(UP, OperationKind.MIGRATE), (DEAD, OperationKind.EVACUATE), (SILENT, None)], ids=str
 )
 def test_the_move_is_that_of_the_hosts_condition(condition: HostCondition, kind: OperationKind | None) -> None:
-    found = judge(ROW, body(), None, condition, BOTH)
+    found = judge_row(ROW, body(), None, condition, BOTH)
     assert (found.need, found.kind) == (Need.STUCK if kind is None else Need.MOVE, kind)
     assert (found.server_uuid, found.body_uuid, found.name, found.host) == ("s", "b", "web", "h1")
 
 
 def test_servers_of_a_host_that_has_come_back_are_not_evacuated() -> None:
     only_dead = msgspec.structs.replace(BOTH, kinds={DEAD: OperationKind.EVACUATE})
-    assert judge(ROW, body(), None, UP, only_dead).need is Need.STUCK
+    assert judge_row(ROW, body(), None, UP, only_dead).need is Need.STUCK
 
 
 @pytest.mark.parametrize("power", list(Power))
 def test_what_may_not_be_moved_has_a_reason(power: Power) -> None:
-    migrated, evacuated = (judge(ROW, body(power=power), None, condition, BOTH) for condition in (UP, DEAD))
+    migrated, evacuated = (judge_row(ROW, body(power=power), None, condition, BOTH) for condition in (UP, DEAD))
     assert (migrated.need is Need.MOVE) == (power in (Power.ON, Power.OFF))
     assert (evacuated.need is Need.MOVE) == (power not in (Power.HELD, Power.INCOMING))
     assert bool(migrated.reason) == (migrated.need is Need.STUCK)
@@ -84,18 +84,18 @@ def test_an_open_operation_is_waited_for(state: OperationState) -> None:
     is ended.
     """
     needs = {OperationState.VERIFY: Need.STUCK, OperationState.SHELVED: Need.OFFLOAD, OperationState.SOFT_DELETED: Need.STUCK}
-    assert judge(ROW, body(), operation(state), UP, BOTH).need is needs.get(state, Need.WAIT)
+    assert judge_row(ROW, body(), operation(state), UP, BOTH).need is needs.get(state, Need.WAIT)
     needs |= {OperationState.TASK: Need.MOVE, OperationState.SENDING: Need.GIVE_UP}
-    assert judge(ROW, body(), operation(state), DEAD, BOTH).need is needs.get(state, Need.WAIT)
+    assert judge_row(ROW, body(), operation(state), DEAD, BOTH).need is needs.get(state, Need.WAIT)
 
 
 @pytest.mark.parametrize("state", [each for each in OperationState if each is not OperationState.ENDED])
 def test_a_move_that_waits_for_a_dead_host_is_given_up(state: OperationState) -> None:
     from_here = msgspec.structs.replace(operation(state), source_uuid="b")
     waits = state in (OperationState.PLACING, OperationState.HOLDING, OperationState.SENDING)
-    assert (judge(ROW, body(), from_here, DEAD, BOTH).need is Need.GIVE_UP) == waits
-    assert judge(ROW, body(), from_here, UP, BOTH).need is not Need.GIVE_UP
-    assert judge(ROW, body(), msgspec.structs.replace(from_here, forced=True), DEAD, BOTH).need is not Need.GIVE_UP or (
+    assert (judge_row(ROW, body(), from_here, DEAD, BOTH).need is Need.GIVE_UP) == waits
+    assert judge_row(ROW, body(), from_here, UP, BOTH).need is not Need.GIVE_UP
+    assert judge_row(ROW, body(), msgspec.structs.replace(from_here, forced=True), DEAD, BOTH).need is not Need.GIVE_UP or (
         state is OperationState.SENDING
     )
 
@@ -105,15 +105,15 @@ def test_running_servers_are_migrated_live_if_that_is_wanted(power: Power) -> No
     order = msgspec.structs.replace(BOTH, live=True)
     live = dict.fromkeys((Power.ON, Power.PAUSED), OperationKind.LIVE_MIGRATE)
     kinds = {**live, Power.OFF: OperationKind.MIGRATE}
-    found = judge(ROW, body(power=power), None, UP, order)
+    found = judge_row(ROW, body(power=power), None, UP, order)
     assert (found.kind if found.need is Need.MOVE else None) == kinds.get(power)
-    assert judge(ROW, body(power=power), None, DEAD, order).kind is OperationKind.EVACUATE
+    assert judge_row(ROW, body(power=power), None, DEAD, order).kind is OperationKind.EVACUATE
 
 
 def test_a_resize_is_confirmed_if_that_is_wanted_also_from_the_side_of_its_hidden_body() -> None:
     order, waiting = msgspec.structs.replace(BOTH, confirm=True), operation(OperationState.VERIFY, OperationKind.RESIZE)
-    assert judge(ROW, body(), waiting, UP, order).need is Need.CONFIRM
-    assert judge(ROW, body(hidden=True), waiting, UP, order).need is Need.CONFIRM
+    assert judge_row(ROW, body(), waiting, UP, order).need is Need.CONFIRM
+    assert judge_row(ROW, body(hidden=True), waiting, UP, order).need is Need.CONFIRM
 
 
 @pytest.mark.parametrize(
@@ -128,10 +128,10 @@ def test_a_resize_is_confirmed_if_that_is_wanted_also_from_the_side_of_its_hidde
     ids=["not told yet", "building", "deleted", "hidden", "elsewhere"],
 )
 def test_what_is_about_to_change_is_waited_for(row: DueRow, known: Body) -> None:
-    assert judge(row, known, None, UP, BOTH).need is Need.WAIT
+    assert judge_row(row, known, None, UP, BOTH).need is Need.WAIT
 
 
 def test_what_only_the_cell_knows_is_left() -> None:
-    found = judge(ROW, None, None, UP, BOTH)
+    found = judge_row(ROW, None, None, UP, BOTH)
     assert (found.need, found.server_uuid) == (Need.STUCK, "b")
     assert "superconductor verify" in found.reason

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from cells.verdict import Seen, judge
+from cells.verdict import Seen, judge_operation
 from db.api.operations.operations import Body, OpenOperation
 from objects.instance import Server, State
 from objects.instance_row import InstanceRow
@@ -62,10 +62,10 @@ def opened(kind: OperationKind, state: OperationState, *, told: str = "active") 
         updated_at=0.0,
         deadline=0.0,
         source_uuid=S,
-        twin_uuid=T if kind.moves else None,
+        twin_uuid=T if kind.is_move else None,
         frozen="restored",
     )
-    return OpenOperation(operation=operation, source=body(S, told), twin=body(T, "building") if kind.moves else None)
+    return OpenOperation(operation=operation, source=body(S, told), twin=body(T, "building") if kind.is_move else None)
 
 
 def body(uuid: str, state: str) -> Body:
@@ -79,7 +79,7 @@ def body(uuid: str, state: str) -> Body:
 
 
 def fate(each: OpenOperation, *rows: InstanceRow, **seen: Any) -> tuple[Fate, OperationState | str | None]:
-    verdict = judge(each, Seen(rows={row.uuid: row for row in rows}, **seen))
+    verdict = judge_operation(each, Seen(rows={row.uuid: row for row in rows}, **seen))
     return verdict.fate, verdict.state or verdict.body
 
 
@@ -143,23 +143,23 @@ def test_a_silent_cell_is_awaited_where_it_matters() -> None:
 
 def test_a_later_move_on_its_way_is_told() -> None:
     held = row(T, power=Power.HELD, number=NUMBER + 4)
-    verdict = judge(opened(Kind.MIGRATE, At.BUILDING), Seen(rows={T: held, LATER: row(LATER, State.BUILDING)}))
+    verdict = judge_operation(opened(Kind.MIGRATE, At.BUILDING), Seen(rows={T: held, LATER: row(LATER, State.BUILDING)}))
     assert (verdict.fate, verdict.body, verdict.twin) == (Fate.ARRIVE, T, LATER)
 
 
 def test_a_later_resize_that_waits_for_its_user_is_told() -> None:
     held = row(T, power=Power.HELD, number=NUMBER + 4)
-    verdict = judge(opened(Kind.MIGRATE, At.BUILDING), Seen(rows={S: GONE, T: held, LATER: row(LATER)}))
+    verdict = judge_operation(opened(Kind.MIGRATE, At.BUILDING), Seen(rows={S: GONE, T: held, LATER: row(LATER)}))
     assert (verdict.fate, verdict.body, verdict.twin) == (Fate.ARRIVE, T, LATER)
 
 
 def test_the_move_that_is_compared_is_not_opened_again() -> None:
     rows = {S: row(S, power=Power.HELD, number=NUMBER), T: row(T, number=NUMBER + 4)}
-    verdict = judge(opened(Kind.RESIZE, At.VERIFY), Seen(rows=rows))
+    verdict = judge_operation(opened(Kind.RESIZE, At.VERIFY), Seen(rows=rows))
     assert (verdict.fate, verdict.body, verdict.twin) == (Fate.ARRIVE, T, None)
 
 
 def test_a_body_that_had_an_operation_of_its_own_is_the_server_although_an_older_row_permits_its_source() -> None:
     rows = {S: row(S), T: row(T, power=Power.HELD, number=NUMBER + 4)}
-    verdict = judge(opened(Kind.MIGRATE, At.PLACING), Seen(rows=rows))
+    verdict = judge_operation(opened(Kind.MIGRATE, At.PLACING), Seen(rows=rows))
     assert (verdict.fate, verdict.body) == (Fate.ARRIVE, T)

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from chaos.judge import Case, Judge, overfull
+from chaos.judge import Case, Judge, overfull_hosts
 from chaos.load import AcceptedBoot
 from chaos.plan import GIANT, MISSING_IMAGE, Boot, Expected, Group
 from chaos.schedule import Kind
@@ -80,7 +80,7 @@ def attempt(kind: FailureClass = FailureClass.HOST, error: str = "HostDown", hos
 
 
 def found(case: Case, evidence: Evidence, weather: Weather = CALM) -> list[str]:
-    return [violation.what for violation in Judge(case, evidence, weather).violations()]
+    return [violation.what for violation in Judge(case, evidence, weather).list_violations()]
 
 
 def hit(kind: Kind, target: str, seconds: float, ended: float = NOW) -> Weather:
@@ -187,7 +187,7 @@ def test_every_planted_violation_is_found(planted: dict[str, Any], told: str) ->
 
 def test_a_violation_tells_what_is_written_about_the_server() -> None:
     evidence = msgspec.structs.replace(GOOD, rows=(row(FIRST), row(SECOND, State.BUILDING, history=(attempt(),))))
-    (violation,) = Judge(case(WEB), evidence, CALM).violations()
+    (violation,) = Judge(case(WEB), evidence, CALM).list_violations()
 
     story = "\n".join(violation.story)
     assert SECOND in violation.what
@@ -351,7 +351,7 @@ def test_no_valid_host_is_right_only_if_no_cell_could_be_reached_long_enough() -
 @pytest.mark.parametrize(("kind", "how"), [(Kind.LIBVIRT, "kill "), (Kind.HOST, ""), (Kind.STOP, "")])
 def test_no_valid_host_is_right_if_no_host_took_any(kind: Kind, how: str) -> None:
     boot, evidence = failed("No valid host was found. None are up.", cell="cell0", host=None)
-    every = [Incident(kind=kind, target=f"{how}{host.name}", began=NOW - 40, ended=NOW) for host in SHAPE.hosts()]
+    every = [Incident(kind=kind, target=f"{how}{host.name}", began=NOW - 40, ended=NOW) for host in SHAPE.list_hosts()]
 
     assert found(case(boot), evidence, Weather(SHAPE, every)) == []
     assert found(case(boot), evidence, Weather(SHAPE, every[1:])) != []
@@ -379,7 +379,7 @@ def test_incidents_that_overlap_are_counted_once() -> None:
     first = Incident(kind=Kind.FREEZE, target="cell1-bus", began=NOW - 30, ended=NOW - 20)
     second = Incident(kind=Kind.FREEZE, target="cell1-database", began=NOW - 28, ended=NOW - 18)
 
-    assert Weather(SHAPE, [first, second]).cell("cell1", NOW, 60) == 27  # the recovery after the second one included
+    assert Weather(SHAPE, [first, second]).cell_outage("cell1", NOW, 60) == 27  # the recovery after the second one included
 
 
 def test_groups_must_be_together_or_apart() -> None:
@@ -419,6 +419,6 @@ def test_who_is_left_on_an_evacuated_host_is_lost_to_its_group() -> None:
 def test_hosts_must_not_hold_more_than_fits() -> None:
     guest = Guest(uuid="u", name="n", node="h", fence=1, attempt=1, builder="b", vcpus=2, memory_mb=64, disk_gb=0)
 
-    assert list(overfull({"h": [guest, guest]}, (4, 128))) == []
-    assert len(list(overfull({"h": [guest, guest]}, (3, 128)))) == 1
-    assert len(list(overfull({"h": [guest, guest]}, (4, 127)))) == 1
+    assert list(overfull_hosts({"h": [guest, guest]}, (4, 128))) == []
+    assert len(list(overfull_hosts({"h": [guest, guest]}, (3, 128)))) == 1
+    assert len(list(overfull_hosts({"h": [guest, guest]}, (4, 127)))) == 1

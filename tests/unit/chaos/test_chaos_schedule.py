@@ -9,10 +9,10 @@ import msgspec
 import pytest
 
 from chaos import command, mixed, plan
-from chaos.links import hit, level_of, levels, links_of
+from chaos.links import level_of, links_hit, links_of, list_levels
 from chaos.plan import BAD_HOSTS_PER_CELL, GROUP_SIZE_LIMITS, Expected
 from chaos.run import Settings
-from chaos.schedule import REAL_ONLY, Kind, schedule, targets
+from chaos.schedule import REAL_ONLY, Kind, list_targets, plan_faults
 from deploy.local.shape import Role, Shape
 from objects import errors
 
@@ -22,13 +22,13 @@ LONG = 20_000.0
 
 
 def test_the_same_seed_makes_the_same_load_and_the_same_faults() -> None:
-    assert plan.boots(7, 4.0, 120.0, CELLS) == plan.boots(7, 4.0, 120.0, CELLS) != plan.boots(8, 4.0, 120.0, CELLS)
-    assert schedule(7, 120.0, 4.0, set(Kind), SHAPE) == schedule(7, 120.0, 4.0, set(Kind), SHAPE)
-    assert schedule(7, 120.0, 4.0, set(Kind), SHAPE) != schedule(8, 120.0, 4.0, set(Kind), SHAPE)
+    assert plan.plan_boots(7, 4.0, 120.0, CELLS) == plan.plan_boots(7, 4.0, 120.0, CELLS) != plan.plan_boots(8, 4.0, 120.0, CELLS)
+    assert plan_faults(7, 120.0, 4.0, set(Kind), SHAPE) == plan_faults(7, 120.0, 4.0, set(Kind), SHAPE)
+    assert plan_faults(7, 120.0, 4.0, set(Kind), SHAPE) != plan_faults(8, 120.0, 4.0, set(Kind), SHAPE)
 
 
 def test_faults_come_in_their_order_within_the_load_and_as_often_as_asked() -> None:
-    faults = schedule(7, LONG, 4.0, set(Kind), SHAPE)
+    faults = plan_faults(7, LONG, 4.0, set(Kind), SHAPE)
 
     assert [fault.at for fault in faults] == sorted(fault.at for fault in faults)
     assert 0.0 < faults[0].at < faults[-1].at < LONG
@@ -36,19 +36,19 @@ def test_faults_come_in_their_order_within_the_load_and_as_often_as_asked() -> N
 
 
 def test_a_long_schedule_hits_every_process_link_and_server_in_every_way() -> None:
-    faults = schedule(7, LONG, 1.0, set(Kind), SHAPE)
+    faults = plan_faults(7, LONG, 1.0, set(Kind), SHAPE)
 
     pairs = {(fault.kind, fault.target) for fault in faults}
-    assert pairs == {(kind, target) for kind in Kind for target in targets(kind, SHAPE)}
+    assert pairs == {(kind, target) for kind in Kind for target in list_targets(kind, SHAPE)}
     killed = {target.split()[1] for kind, target in pairs if kind is Kind.KILL}
-    assert killed == {member.name for member in SHAPE.members()}
+    assert killed == {member.name for member in SHAPE.list_members()}
 
 
 @pytest.mark.parametrize("proxies", [0, 1])
 def test_roles_are_hit_alike_however_many_processes_they_have(proxies: int) -> None:
     shape = msgspec.structs.replace(SHAPE, proxies=proxies)
-    roles = {member.name: member.role for member in shape.members()}
-    hits = Counter(roles[target] for target in targets(Kind.STOP, shape))
+    roles = {member.name: member.role for member in shape.list_members()}
+    hits = Counter(roles[target] for target in list_targets(Kind.STOP, shape))
 
     assert hits.keys() == set(Role) - (set() if proxies else {Role.CONSOLE_PROXY})
     assert len(set(hits.values())) == 1
@@ -56,21 +56,21 @@ def test_roles_are_hit_alike_however_many_processes_they_have(proxies: int) -> N
 
 @pytest.mark.parametrize("kinds", [{Kind.KILL}, {Kind.BROKER, Kind.CUT}, set()])
 def test_only_the_kinds_asked_for_come(kinds: set[Kind]) -> None:
-    assert {fault.kind for fault in schedule(7, LONG, 4.0, kinds, SHAPE)} == kinds
+    assert {fault.kind for fault in plan_faults(7, LONG, 4.0, kinds, SHAPE)} == kinds
 
 
 def test_the_run_of_every_change_evacuates_and_drains() -> None:
-    kinds = {fault.kind for fault in schedule(1, 60.0, 4.0, Settings().kinds, SHAPE)}
+    kinds = {fault.kind for fault in plan_faults(1, 60.0, 4.0, Settings().kinds, SHAPE)}
     assert kinds >= {Kind.HOST, Kind.DRAIN}
     assert not kinds & REAL_ONLY
 
 
 def test_real_hosts_are_asked_for_what_they_can_do() -> None:
-    scripted = plan.boots(7, 4.0, 120.0, CELLS)
-    real = plan.boots(7, 4.0, 120.0, CELLS, real=True)
+    scripted = plan.plan_boots(7, 4.0, 120.0, CELLS)
+    real = plan.plan_boots(7, 4.0, 120.0, CELLS, real=True)
 
-    assert [(boot.name, boot.at, boot.count, boot.acts) for boot in real] == [
-        (boot.name, boot.at, boot.count, boot.acts) for boot in scripted
+    assert [(boot.request_name, boot.at, boot.count, boot.acts) for boot in real] == [
+        (boot.request_name, boot.at, boot.count, boot.acts) for boot in scripted
     ]
     assert any(boot.simulated for boot in scripted)
     assert not any(boot.simulated for boot in real)
@@ -89,7 +89,7 @@ def test_real_hosts_are_asked_for_what_they_can_do() -> None:
     ],
 )
 def test_faults_are_those_asked_for_or_all_that_the_hosts_have(words: list[str], kinds: set[Kind]) -> None:
-    assert command.settings(words).kinds == kinds
+    assert command.parse_settings(words).kinds == kinds
 
 
 def test_faults_of_libvirt_are_refused_on_simulated_hosts(capsys: pytest.CaptureFixture[str]) -> None:
@@ -99,13 +99,13 @@ def test_faults_of_libvirt_are_refused_on_simulated_hosts(capsys: pytest.Capture
 
 
 def test_a_level_is_both_of_its_links() -> None:
-    assert hit(SHAPE, "cell1") == ("cell1-bus", "cell1-database")
-    assert hit(SHAPE, "above-cell2-bus") == ("above-cell2-bus",)
-    assert {level_of(link) for link in links_of(SHAPE)} == set(levels(SHAPE))
+    assert links_hit(SHAPE, "cell1") == ("cell1-bus", "cell1-database")
+    assert links_hit(SHAPE, "above-cell2-bus") == ("above-cell2-bus",)
+    assert {level_of(link) for link in links_of(SHAPE)} == set(list_levels(SHAPE))
 
 
 def test_the_load_has_every_kind_of_request() -> None:
-    boots = plan.boots(7, 10.0, 300.0, CELLS)
+    boots = plan.plan_boots(7, 10.0, 300.0, CELLS)
 
     assert len(boots) == 3000
     assert {boot.expected for boot in boots} == set(Expected)
@@ -119,7 +119,7 @@ def test_the_load_has_every_kind_of_request() -> None:
 
 
 def test_groups_have_no_more_members_than_fit_apart_and_one_policy_each() -> None:
-    boots = [boot for boot in plan.boots(7, 10.0, 300.0, CELLS) if boot.group is not None]
+    boots = [boot for boot in plan.plan_boots(7, 10.0, 300.0, CELLS) if boot.group is not None]
     members: Counter[str] = Counter()
     for boot in boots:
         assert boot.group is not None
@@ -135,10 +135,10 @@ def test_groups_have_no_more_members_than_fit_apart_and_one_policy_each() -> Non
 
 
 def test_every_member_becomes_new_old_and_new_again_within_the_load() -> None:
-    rolls = mixed.rolls(7, 120.0, SHAPE)
+    rolls = mixed.plan_rolls(7, 120.0, SHAPE)
 
-    assert rolls == mixed.rolls(7, 120.0, SHAPE) != mixed.rolls(8, 120.0, SHAPE)
-    for member in SHAPE.members():
+    assert rolls == mixed.plan_rolls(7, 120.0, SHAPE) != mixed.plan_rolls(8, 120.0, SHAPE)
+    for member in SHAPE.list_members():
         assert [roll.release for roll in rolls if roll.member == member.name] == ["new", "old", "new"]
     assert [roll.at for roll in rolls] == sorted(roll.at for roll in rolls)
     assert 0.0 < rolls[0].at < rolls[-1].at < 120.0
@@ -154,4 +154,4 @@ def test_two_releases_are_not_tried_with_libvirt(capsys: pytest.CaptureFixture[s
 @pytest.mark.parametrize(("old", "why"), [("nowhere/x.whl", "there is no wheel"), ("no-such-commit", "cannot be had")])
 def test_an_older_release_that_is_not_there_is_said(tmp_path: Path, old: str, why: str) -> None:
     with pytest.raises(errors.SuperconductorError, match=why):
-        mixed.install(old, tmp_path / "old")
+        mixed.install_release(old, tmp_path / "old")

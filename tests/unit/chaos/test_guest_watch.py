@@ -34,7 +34,7 @@ def guest(uuid: str, power: Power = Power.ON) -> Guest:
 def put(path: Path, host: str, *guests: Guest) -> None:
     journal = Journal(journal_path(str(path), host))
     for each in guests:
-        journal.add(each)
+        journal.add_guest(each)
     journal.close()
 
 
@@ -54,29 +54,29 @@ def test_two_bodies_that_run_in_two_looks_have_run_at_a_moment(tmp_path: Path, p
     put(tmp_path, B, guest("twin"))
     watched = watch(tmp_path)
     for _ in range(looks):
-        watched.look()
-    assert len(list(watched.twice(CALM))) == number
+        watched.watch_once()
+    assert len(list(watched.list_doubles(CALM))) == number
 
 
 def test_one_body_on_two_hosts_is_the_boots_affair(tmp_path: Path) -> None:
     put(tmp_path, A, guest("s"))
     put(tmp_path, B, guest("s"))
     watched = watch(tmp_path)
-    watched.look()
-    watched.look()
-    assert list(watched.twice(CALM)) == []
+    watched.watch_once()
+    watched.watch_once()
+    assert list(watched.list_doubles(CALM)) == []
 
 
 def test_only_a_host_that_was_silent_for_long_excuses_a_second_guest(tmp_path: Path) -> None:
     put(tmp_path, A, guest("s"))
     put(tmp_path, B, guest("twin"))
     watched = watch(tmp_path)
-    watched.look()
-    watched.look()
+    watched.watch_once()
+    watched.watch_once()
     at = watched.doubles["s"].at
     long, brief = (Incident(kind=Kind.STOP, target=A, began=at - seconds, ended=at) for seconds in (30.0, 5.0))
-    assert list(watched.twice(Weather(SHAPE, [long]))) == []
-    assert len(list(watched.twice(Weather(SHAPE, [brief])))) == 1
+    assert list(watched.list_doubles(Weather(SHAPE, [long]))) == []
+    assert len(list(watched.list_doubles(Weather(SHAPE, [brief])))) == 1
 
 
 def evidence(kind: OperationKind | None, outcome: Outcome = Outcome.DONE) -> Evidence:
@@ -123,17 +123,17 @@ def evidence(kind: OperationKind | None, outcome: Outcome = Outcome.DONE) -> Evi
 def test_a_moved_disk_has_all_writes_unless_its_host_was_dead(tmp_path: Path, kind: OperationKind, number: int) -> None:
     put_disk(tmp_path, A, "s", writes=5)
     watched = watch(tmp_path)
-    watched.look()
+    watched.watch_once()
     put_disk(tmp_path, B, "twin", writes=4)
-    assert len(list(watched.lost(evidence(kind)))) == number
+    assert len(list(watched.list_lost_disks(evidence(kind)))) == number
     write_to_disk(str(tmp_path), B, "twin")
-    assert list(watched.lost(evidence(kind))) == []
+    assert list(watched.list_lost_disks(evidence(kind))) == []
 
 
 @pytest.mark.parametrize(("image", "number"), [("i", 1), ("another", 0)])
 def test_a_disk_that_stays_loses_nothing_unless_it_is_built_again(tmp_path: Path, image: str, number: int) -> None:
     put_disk(tmp_path, A, "s", writes=5)
     watched = watch(tmp_path)
-    watched.look()
+    watched.watch_once()
     put_disk(tmp_path, A, "s", image=image, writes=1)
-    assert len(list(watched.lost(evidence(None)))) == number
+    assert len(list(watched.list_lost_disks(evidence(None)))) == number

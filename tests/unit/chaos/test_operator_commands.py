@@ -16,5 +16,5 @@ def test_only_a_command_that_is_done_or_leaves_something_is_right(tmp_path: Path
     assert commands._run("no-such-command") == 2
     assert len(commands.complaints) == len(said) == 1
     over.set()
-    commands.attempt(60.0, "host", "drain", "h1")
+    commands.attempt_command(60.0, "host", "drain", "h1")
     assert commands.ends == {"no-such-command: 2": 1}

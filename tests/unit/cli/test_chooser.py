@@ -15,7 +15,7 @@ SERVERS: list[dict[str, Any]] = [{"id": str(n), "name": f"web-{n}", "status": "A
 
 def shown(chooser: Chooser, items: list[dict[str, Any]], height: int = 50) -> str:
     out = io.StringIO()
-    Console(file=out, width=100).print(chooser.shown(items, height))
+    Console(file=out, width=100).print(chooser.shown_list(items, height))
     return out.getvalue()
 
 
@@ -33,42 +33,42 @@ def shown(chooser: Chooser, items: list[dict[str, Any]], height: int = 50) -> st
 )
 def test_keys_choose_and_open(keys: bytes, name: str | None) -> None:
     chooser = Chooser()
-    chooser.press(keys, SERVERS)
+    chooser.press_keys(keys, SERVERS)
     assert (chooser.opened or {}).get("name") == name
 
 
 def test_an_explanation_is_scrolled_and_closed() -> None:
     chooser = Chooser()
-    chooser.press(b"\rjjk", SERVERS)
+    chooser.press_keys(b"\rjjk", SERVERS)
     assert (chooser.opened, chooser.scrolled) == (SERVERS[0], 1)
-    chooser.press(b"\x1b", SERVERS)
+    chooser.press_keys(b"\x1b", SERVERS)
     assert chooser.opened is None
 
 
 def test_a_filter_is_typed_corrected_and_left() -> None:
     chooser = Chooser()
-    chooser.press(b"/qx\x7f", SERVERS)
+    chooser.press_keys(b"/qx\x7f", SERVERS)
     assert (chooser.filter, chooser.quits) == ("q", False)
     assert "/q_" in shown(chooser, SERVERS)
-    chooser.press(b"\rq", SERVERS)
+    chooser.press_keys(b"\rq", SERVERS)
     assert (chooser.filter, chooser.quits) == ("q", True)
-    chooser.press(b"/abc\x1b", SERVERS)
+    chooser.press_keys(b"/abc\x1b", SERVERS)
     assert chooser.filter == ""
 
 
 def test_tab_turns_to_hosts() -> None:
     chooser = Chooser()
-    chooser.press(b"jj\t", SERVERS)
+    chooser.press_keys(b"jj\t", SERVERS)
     host = {"binary": "nova-compute", "host": "h1", "state": "up", "status": "enabled"}
     assert chooser.listed is ListKind.HOSTS
     assert "h1" in shown(chooser, [host])
-    chooser.press(b"\r", [host])
+    chooser.press_keys(b"\r", [host])
     assert chooser.opened == host
 
 
 def test_nothing_to_open_is_no_error() -> None:
     chooser = Chooser()
-    chooser.press(b"jk\r", [])
+    chooser.press_keys(b"jk\r", [])
     assert chooser.opened is None
     assert "Servers: none" in shown(chooser, [])
 
@@ -77,5 +77,5 @@ def test_the_chosen_line_is_always_shown() -> None:
     chooser = Chooser()
     for height in (1, 24, 50):
         for _ in SERVERS:
-            chooser.press(b"j", SERVERS)
+            chooser.press_keys(b"j", SERVERS)
         assert [line for line in shown(chooser, SERVERS, height).splitlines() if ">" in line and "web-29" in line]

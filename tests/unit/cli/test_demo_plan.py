@@ -13,8 +13,8 @@ from objects import errors
 
 @pytest.mark.parametrize("per_cell", [plan.MIN_HOSTS_PER_CELL, 10, plan.HOSTS_PER_CELL, 25])
 def test_zones_are_made_of_hosts_that_never_fail(per_cell: int) -> None:
-    hosts = {host.name: host for host in plan.hosts(per_cell)}
-    confined = [name for members in plan.zones(per_cell).values() for name in members]
+    hosts = {host.name: host for host in plan.plan_hosts(per_cell)}
+    confined = [name for members in plan.plan_zones(per_cell).values() for name in members]
 
     assert len(hosts) == per_cell * len(plan.CELLS)
     assert [hosts[name].failure_rate for name in confined] == [0.0] * 8
@@ -24,10 +24,12 @@ def test_zones_are_made_of_hosts_that_never_fail(per_cell: int) -> None:
 
 @pytest.mark.parametrize("per_cell", [plan.MIN_HOSTS_PER_CELL, 10, plan.HOSTS_PER_CELL])
 def test_all_that_is_to_become_active_fits_on_hosts_outside_the_attic(per_cell: int) -> None:
-    attic = plan.zones(per_cell)["attic"]
-    usual = [host for host in plan.hosts(per_cell) if host.name not in attic]
+    attic = plan.plan_zones(per_cell)["attic"]
+    usual = [host for host in plan.plan_hosts(per_cell) if host.name not in attic]
     flavors = {flavor.name: flavor for flavor in plan.FLAVORS}
-    wanted = [flavors[item.flavor] for item in plan.items() if item.outcome is ExpectedOutcome.ACTIVE for _ in range(item.count)]
+    wanted = [
+        flavors[item.flavor] for item in plan.plan_items() if item.outcome is ExpectedOutcome.ACTIVE for _ in range(item.count)
+    ]
 
     assert sum(flavor.ram for flavor in wanted) < sum(host.memory_mb for host in usual)
     assert sum(flavor.disk for flavor in wanted) < sum(host.disk_gb for host in usual)
@@ -36,7 +38,7 @@ def test_all_that_is_to_become_active_fits_on_hosts_outside_the_attic(per_cell: 
 
 def test_what_cannot_fit_does_not_fit_for_any_number_of_hosts() -> None:
     for per_cell in (plan.MIN_HOSTS_PER_CELL, 10, plan.HOSTS_PER_CELL):
-        hosts, zones = {host.name: host for host in plan.hosts(per_cell)}, plan.zones(per_cell)
+        hosts, zones = {host.name: host for host in plan.plan_hosts(per_cell)}, plan.plan_zones(per_cell)
         large = next(flavor for flavor in plan.FLAVORS if flavor.name == "demo.large")
         giant = next(flavor for flavor in plan.FLAVORS if flavor.name == "demo.giant")
 
@@ -46,15 +48,15 @@ def test_what_cannot_fit_does_not_fit_for_any_number_of_hosts() -> None:
 
 
 def test_a_dozen_hosts_are_the_ones_they_always_were() -> None:
-    flaky = [host.name for host in plan.hosts() if host.failure_rate]
+    flaky = [host.name for host in plan.plan_hosts() if host.failure_rate]
 
     assert flaky == [f"{cell}-host{number}" for cell in plan.CELLS for number in (4, 7, 10)]
-    assert plan.zones()["attic"] == ("cell1-host12", "cell2-host12")
+    assert plan.plan_zones()["attic"] == ("cell1-host12", "cell2-host12")
 
 
 def test_too_few_hosts_are_refused() -> None:
     with pytest.raises(errors.Invalid, match=f"needs {plan.MIN_HOSTS_PER_CELL} hosts"):
-        plan.hosts(plan.MIN_HOSTS_PER_CELL - 1)
+        plan.plan_hosts(plan.MIN_HOSTS_PER_CELL - 1)
 
 
 def _room(hosts: Sequence[HostPlan], memory_mb: int) -> int:

@@ -8,7 +8,7 @@ import pytest
 
 from cli.standalone.demo.evidence import Evidence, InstanceState
 from cli.standalone.demo.plan import HostPlan, Item
-from cli.standalone.demo.verdict import judge
+from cli.standalone.demo.verdict import judge_evidence
 from objects.instance import Attempt, Failure, FailureClass, Instance, Server, State
 
 NOW = 1000.0
@@ -40,7 +40,7 @@ def judged(*made: tuple[Server, InstanceState]) -> list[str]:
         rows=tuple(row for _, row in made),
         guests={host: tuple(uuid for uuid, where in placed.items() if where == host) for host in placed.values()},
     )
-    return judge(evidence, [Item(name=server.name, flavor="demo.small") for server, _ in made], [*HOSTS, FLAKY])
+    return judge_evidence(evidence, [Item(name=server.name, flavor="demo.small") for server, _ in made], [*HOSTS, FLAKY])
 
 
 def test_a_host_that_is_to_fail_builds_may_fail_them() -> None:

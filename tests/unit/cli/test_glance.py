@@ -17,32 +17,32 @@ CELL: dict[str, Any] = {
 
 
 def test_hosts_are_counted_where_they_are_known() -> None:
-    assert overview.hosts(CELL) == (3, 4)
-    assert overview.view(CELL) == "answers"
-    assert list(overview.troubles(CELL)) == []
+    assert overview.host_counts(CELL) == (3, 4)
+    assert overview.view_word(CELL) == "answers"
+    assert list(overview.trouble_sentences(CELL)) == []
 
 
 def test_a_cell_whose_database_answers_again_but_whose_hosts_were_not_read_has_unknown_hosts() -> None:
     late = CELL | {"view": "cell 'east': its database gave no answer within 2 s", "hosts": {}}
-    assert overview.view(late) == "silent"
-    assert overview.hosts(late) == ("?", "?")
-    assert list(overview.troubles(late)) == ["Cell east: its hosts are not known: its database gave no answer within 2 s"]
+    assert overview.view_word(late) == "silent"
+    assert overview.host_counts(late) == ("?", "?")
+    assert list(overview.trouble_sentences(late)) == ["Cell east: its hosts are not known: its database gave no answer within 2 s"]
 
 
 def test_hosts_that_were_read_before_the_database_went_are_not_told() -> None:
-    assert overview.hosts(CELL | {"database": {"reachable": False, "since": None, "reason": "refused"}}) == ("?", "?")
+    assert overview.host_counts(CELL | {"database": {"reachable": False, "since": None, "reason": "refused"}}) == ("?", "?")
 
 
 def test_a_cell_that_was_never_asked_is_no_trouble() -> None:
     new = CELL | {"view": "not asked yet", "hosts": {}}
-    assert overview.hosts(new) == ("?", "?")
-    assert list(overview.troubles(new)) == []
+    assert overview.host_counts(new) == ("?", "?")
+    assert list(overview.trouble_sentences(new)) == []
 
 
 def test_each_part_that_is_silent_is_said_once() -> None:
     away = CELL | {"view": "cell 'east': refused", "bus": {"reachable": False, "since": None, "reason": "refused"}}
     away |= {"database": {"reachable": False, "since": "2026-01-01T00:00:00Z", "reason": "cell 'east': refused"}}
-    assert list(overview.troubles(away)) == [
+    assert list(overview.trouble_sentences(away)) == [
         "Cell east: its database is silent since 2026-01-01T00:00:00Z: refused",
         "Cell east: its broker is silent: refused",
     ]

@@ -9,7 +9,7 @@ from rich.text import Text
 
 from cli import app
 from cli.shared.console import console_on, table_of
-from cli.shared.streams import escaping
+from cli.shared.streams import escape_stream
 
 ODD = "\x1b]0;owned\x07\x9b31m\u202eabc\ud800\r"
 
@@ -22,7 +22,7 @@ class Terminal(io.StringIO):
 @pytest.mark.parametrize("stream", [io.StringIO, Terminal])
 def test_tables_and_texts_are_escaped(stream: type[io.StringIO]) -> None:
     out = stream()
-    console = console_on(escaping(out))
+    console = console_on(escape_stream(out))
     console.print(table_of("T", ("A",), [[ODD]]))
     console.print(f"plain {ODD}", markup=False)
     console.print(Text(ODD, style="bold"))
@@ -35,7 +35,7 @@ def test_tables_and_texts_are_escaped(stream: type[io.StringIO]) -> None:
 
 def test_streams_escape_what_is_printed() -> None:
     out = io.StringIO()
-    print(f"a\tb {ODD}", file=escaping(out))
+    print(f"a\tb {ODD}", file=escape_stream(out))
     assert out.getvalue() == "a\tb \\u001b]0;owned\\u0007\\u009b31m\\u202eabc\\ud800\\u000d\n"
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from compute.audit import compare
+from compute.audit import compare_entries
 from compute.build import Phase
 from compute.driver import Guest
 from objects.build import DeleteOrder, Holding
@@ -17,7 +17,7 @@ def a_holding(state: str = "active", *, fence: int = 3, attempt: int = 2, builde
 
 
 def test_a_confirmed_guest_needs_nothing() -> None:
-    findings = compare({"a": (Phase.RUNNING, GUEST)}, [a_holding()])
+    findings = compare_entries({"a": (Phase.RUNNING, GUEST)}, [a_holding()])
     assert (findings.unconfirmed_guests, findings.deleted, findings.handed_back, findings.missing) == ((), (), (), frozenset())
 
 
@@ -37,7 +37,7 @@ def test_a_confirmed_guest_needs_nothing() -> None:
     ],
 )
 def test_any_other_record_of_a_guest_is_asked_about(holding: Holding | None) -> None:
-    findings = compare({"a": (Phase.RUNNING, GUEST)}, [holding] if holding else [])
+    findings = compare_entries({"a": (Phase.RUNNING, GUEST)}, [holding] if holding else [])
     assert findings.unconfirmed_guests == ("a",)
     assert findings.handed_back == ()
 
@@ -45,36 +45,36 @@ def test_any_other_record_of_a_guest_is_asked_about(holding: Holding | None) -> 
 @pytest.mark.parametrize("phase", [phase for phase in Phase if phase is not Phase.RUNNING])
 def test_what_is_under_way_is_left_alone(phase: Phase) -> None:
     for holding in (a_holding("building"), a_holding("active"), a_holding("scheduled")):
-        findings = compare({"a": (phase, GUEST)}, [holding])
+        findings = compare_entries({"a": (phase, GUEST)}, [holding])
         assert (findings.unconfirmed_guests, findings.handed_back, findings.missing) == ((), (), frozenset())
 
 
 @pytest.mark.parametrize("phase", [Phase.QUEUED, Phase.SPAWNING])
 def test_a_build_that_is_not_building_on_record_is_asked_for(phase: Phase) -> None:
     entries = {"a": (phase, GUEST)}
-    assert compare(entries, [a_holding("building")]).unconfirmed_builds == ()
-    assert compare(entries, [a_holding("deleting")]).unconfirmed_builds == (), "the delete ends it"
+    assert compare_entries(entries, [a_holding("building")]).unconfirmed_builds == ()
+    assert compare_entries(entries, [a_holding("deleting")]).unconfirmed_builds == (), "the delete ends it"
     for records in ([], [a_holding("scheduled")], [a_holding("building", attempt=3)], [a_holding("building", builder="h:2")]):
-        assert compare(entries, records).unconfirmed_builds == ("a",)
+        assert compare_entries(entries, records).unconfirmed_builds == ("a",)
 
 
 @pytest.mark.parametrize("phase", [phase for phase in Phase if phase not in (Phase.QUEUED, Phase.SPAWNING)])
 def test_nothing_else_is_asked_for(phase: Phase) -> None:
     """What has not been granted is asking already; the grant of what runs is no longer the question."""
-    assert compare({"a": (phase, GUEST)}, []).unconfirmed_builds == ()
+    assert compare_entries({"a": (phase, GUEST)}, []).unconfirmed_builds == ()
 
 
 def test_a_delete_on_record_is_carried_out_with_guest_or_without() -> None:
     order = DeleteOrder(instance_uuid="a", attempt=2, fence=3)
-    assert compare({"a": (Phase.RUNNING, GUEST)}, [a_holding("deleting")]).deleted == (order,)
-    assert compare({"a": (Phase.RUNNING, GUEST)}, [a_holding("deleting")]).unconfirmed_guests == ()
-    assert compare({}, [a_holding("deleting")]).deleted == (order,)
+    assert compare_entries({"a": (Phase.RUNNING, GUEST)}, [a_holding("deleting")]).deleted == (order,)
+    assert compare_entries({"a": (Phase.RUNNING, GUEST)}, [a_holding("deleting")]).unconfirmed_guests == ()
+    assert compare_entries({}, [a_holding("deleting")]).deleted == (order,)
 
 
 def test_a_build_nobody_has_is_handed_back() -> None:
-    assert compare({}, [a_holding("building")]).handed_back == (a_holding("building"),)
-    assert compare({}, [a_holding("scheduled")]).handed_back == (), "its order will come"
+    assert compare_entries({}, [a_holding("building")]).handed_back == (a_holding("building"),)
+    assert compare_entries({}, [a_holding("scheduled")]).handed_back == (), "its order will come"
 
 
 def test_a_guest_that_is_not_there_is_missed() -> None:
-    assert compare({}, [a_holding("active")]).missing == {"a"}
+    assert compare_entries({}, [a_holding("active")]).missing == {"a"}

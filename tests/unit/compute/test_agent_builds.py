@@ -11,7 +11,7 @@ from compute import work_table as entries_module
 from compute.build import Build, Phase
 from compute.builds import Builds
 from compute.driver import Guest
-from compute.failures import classify, timed_out
+from compute.failures import classify_error, timed_out
 from compute.guests import Guests
 from compute.teardown import Ends
 from compute.tracker import ResourceTracker
@@ -23,7 +23,7 @@ from objects.instance import FailureClass
 from tests.support.examples import examples
 
 NODE = ComputeNode(host="h1", node="h1", vcpus=4, memory_mb=2048, disk_gb=40)
-FAILED = classify(errors.BuildFailed("broken"), 5.0)
+FAILED = classify_error(errors.BuildFailed("broken"), 5.0)
 LATE = timed_out(3, 6.0)
 
 
@@ -42,26 +42,26 @@ class Host:
         self.builds, self.guests, self.ends = Builds(entries), Guests(entries), Ends(entries)
 
     def begun(self, guest: Guest | None = None) -> Build:
-        build = self.builds.begin(guest or a_guest(), None)
+        build = self.builds.begin_build(guest or a_guest(), None)
         assert build is not None
         return build
 
     def spawning(self) -> Build:
         build = self.begun()
-        assert self.builds.granted(build)
-        assert self.builds.spawn(build, None)
+        assert self.builds.note_granted(build)
+        assert self.builds.begin_spawn(build, None)
         return build
 
     def running(self) -> Build:
         build = self.spawning()
-        assert self.builds.spawned(build, None)
-        assert self.guests.confirmed(build)
+        assert self.builds.end_spawn(build, None)
+        assert self.guests.note_confirmed(build)
         return build
 
     def used(self) -> float:
         """MiB that are claimed, measured by what still fits."""
-        fits = next(mb for mb in range(2048, -1, -512) if self.tracker.claim(a_guest("probe", memory_mb=mb)) is None)
-        self.tracker.release("probe")
+        fits = next(mb for mb in range(2048, -1, -512) if self.tracker.claim_resources(a_guest("probe", memory_mb=mb)) is None)
+        self.tracker.release_resources("probe")
         return 2048 - fits
 
 
@@ -72,45 +72,45 @@ def host() -> Host:
 
 def test_the_way_of_a_build_that_succeeds(host: Host) -> None:
     build = host.begun()
-    report = host.builds.report(build)
+    report = host.builds.report_of(build)
     assert report is not None
     assert (report.kind, report.host, report.fence, report.attempt, report.builder) == (ReportKind.ACCEPT, "h1", 7, 1, "h1:me")
-    assert host.builds.granted(build)
-    assert host.builds.report(build) is None
-    assert host.builds.spawn(build, None)
-    assert host.builds.spawned(build, None)
-    report = host.builds.report(build)
+    assert host.builds.note_granted(build)
+    assert host.builds.report_of(build) is None
+    assert host.builds.begin_spawn(build, None)
+    assert host.builds.end_spawn(build, None)
+    report = host.builds.report_of(build)
     assert report is not None
     assert report.kind is ReportKind.ACTIVE
-    assert host.guests.confirmed(build)
-    assert host.guests.snapshot() == {"a": (Phase.RUNNING, a_guest())}
+    assert host.guests.note_confirmed(build)
+    assert host.guests.read_phases() == {"a": (Phase.RUNNING, a_guest())}
     assert host.used() == 512
 
 
 def test_a_doubled_order_is_ignored_in_every_phase_and_after_the_end(host: Host) -> None:
     build = host.begun()
-    assert host.builds.begin(a_guest(), None) is None
-    assert host.builds.granted(build)
-    assert host.builds.begin(a_guest(), None) is None
-    assert host.builds.spawn(build, None)
-    assert host.builds.begin(a_guest(), None) is None
-    assert not host.builds.spawned(build, FAILED)
-    assert host.builds.begin(a_guest(), None) is None
-    assert host.ends.destroyed(build) is not None
-    assert host.builds.begin(a_guest(), None) is None
-    host.ends.settled(build)
-    assert host.builds.begin(a_guest(), None) is None
-    assert host.builds.begin(a_guest(attempt=2), None) is not None
+    assert host.builds.begin_build(a_guest(), None) is None
+    assert host.builds.note_granted(build)
+    assert host.builds.begin_build(a_guest(), None) is None
+    assert host.builds.begin_spawn(build, None)
+    assert host.builds.begin_build(a_guest(), None) is None
+    assert not host.builds.end_spawn(build, FAILED)
+    assert host.builds.begin_build(a_guest(), None) is None
+    assert host.ends.report_destroyed(build) is not None
+    assert host.builds.begin_build(a_guest(), None) is None
+    host.ends.note_settled(build)
+    assert host.builds.begin_build(a_guest(), None) is None
+    assert host.builds.begin_build(a_guest(attempt=2), None) is not None
 
 
 def test_an_order_is_ignored_while_a_guest_of_the_uuid_is_held(host: Host) -> None:
     host.running()
-    assert host.builds.begin(a_guest(attempt=2), None) is None
+    assert host.builds.begin_build(a_guest(attempt=2), None) is None
 
 
 def test_no_room_is_failed_at_once_and_takes_nothing(host: Host) -> None:
     build = host.begun(a_guest(memory_mb=4096))
-    report = host.builds.report(build)
+    report = host.builds.report_of(build)
     assert report is not None
     assert report.kind is ReportKind.FAILED
     assert report.failure is not None
@@ -121,59 +121,59 @@ def test_no_room_is_failed_at_once_and_takes_nothing(host: Host) -> None:
 
 def test_a_refused_accept_is_forgotten_and_its_claim_with_it(host: Host) -> None:
     build = host.begun()
-    assert host.builds.refused(build)
-    assert not host.builds.refused(build)
-    assert host.guests.snapshot() == {}
+    assert host.builds.note_refused(build)
+    assert not host.builds.note_refused(build)
+    assert host.guests.read_phases() == {}
     assert host.used() == 0
 
 
 def test_a_failed_spawn_is_destroyed_before_it_is_reported(host: Host) -> None:
     build = host.spawning()
-    assert not host.builds.spawned(build, FAILED)
-    assert host.builds.report(build) is None
+    assert not host.builds.end_spawn(build, FAILED)
+    assert host.builds.report_of(build) is None
     assert host.used() == 512
-    report = host.ends.destroyed(build)
+    report = host.ends.report_destroyed(build)
     assert report is not None
     assert (report.kind, report.failure) == (ReportKind.FAILED, FAILED)
     assert host.used() == 0
-    host.ends.settled(build)
-    assert host.guests.snapshot() == {}
+    host.ends.note_settled(build)
+    assert host.guests.read_phases() == {}
 
 
 def test_only_the_hosts_own_faults_count_against_it(host: Host) -> None:
     build = host.spawning()
-    host.builds.spawned(build, classify(errors.BuildAborted("bad image"), 5.0))
-    assert host.tracker.stats(0)[0].failed_builds == 0.0
-    host.ends.destroyed(build)
-    host.ends.settled(build)
-    assert host.builds.begin(a_guest("b"), None) is not None
+    host.builds.end_spawn(build, classify_error(errors.BuildAborted("bad image"), 5.0))
+    assert host.tracker.report_nodes(0)[0].failed_builds == 0.0
+    host.ends.report_destroyed(build)
+    host.ends.note_settled(build)
+    assert host.builds.begin_build(a_guest("b"), None) is not None
 
 
 def test_a_grant_after_a_delete_is_for_nobody(host: Host) -> None:
     build = host.begun()
     assert host.ends.delete("a", 1) is build
-    assert not host.builds.granted(build)
-    report = host.ends.destroyed(build)
+    assert not host.builds.note_granted(build)
+    report = host.ends.report_destroyed(build)
     assert report is not None
     assert (report.kind, report.attempt) == (ReportKind.GONE, 1)
-    assert host.builds.begin(a_guest(), None) is None
+    assert host.builds.begin_build(a_guest(), None) is None
     assert host.used() == 0
 
 
 def test_a_delete_takes_a_build_out_of_the_queue(host: Host) -> None:
     build = host.begun()
-    assert host.builds.granted(build)
+    assert host.builds.note_granted(build)
     assert host.ends.delete("a", 1) is build
-    assert not host.builds.spawn(build, None)
+    assert not host.builds.begin_spawn(build, None)
 
 
 def test_a_delete_while_spawning_waits_for_the_driver(host: Host) -> None:
     build = host.spawning()
     assert host.ends.delete("a", 1) is None
     assert build.cancel.is_set()
-    assert host.ends.destroyed(build) is None, "it is not the destroyer's yet"
-    assert not host.builds.spawned(build, None), "a guest that was finished all the same goes too"
-    report = host.ends.destroyed(build)
+    assert host.ends.report_destroyed(build) is None, "it is not the destroyer's yet"
+    assert not host.builds.end_spawn(build, None), "a guest that was finished all the same goes too"
+    report = host.ends.report_destroyed(build)
     assert report is not None
     assert report.kind is ReportKind.GONE
 
@@ -181,64 +181,64 @@ def test_a_delete_while_spawning_waits_for_the_driver(host: Host) -> None:
 def test_a_delete_of_a_running_guest(host: Host) -> None:
     build = host.running()
     assert host.ends.delete("a", 1) is build
-    assert not host.guests.rejected(build)
+    assert not host.guests.note_rejected(build)
     assert host.guests.report_again("a") is None
-    assert host.ends.destroyed(build) is not None
+    assert host.ends.report_destroyed(build) is not None
     assert host.used() == 0
 
 
 def test_a_delete_of_an_unknown_instance_is_answered_and_bars_its_order(host: Host) -> None:
     build = host.ends.delete("a", 1)
     assert build is not None
-    report = host.ends.destroyed(build)
+    report = host.ends.report_destroyed(build)
     assert report is not None
     assert report.kind is ReportKind.GONE
-    assert host.builds.begin(a_guest(), None) is None
+    assert host.builds.begin_build(a_guest(), None) is None
 
 
 def test_a_delete_asked_for_again_is_answered_once_per_destroy(host: Host) -> None:
     build = host.ends.delete("a", 1)
     assert build is not None
     assert host.ends.delete("a", 1) is None
-    assert host.ends.destroyed(build) is not None
+    assert host.ends.report_destroyed(build) is not None
     assert host.ends.delete("a", 1) is not None
 
 
 def test_a_delete_after_a_failure_that_is_not_answered_yet(host: Host) -> None:
     build = host.begun(a_guest(memory_mb=4096))
     assert host.ends.delete("a", 1) is build
-    host.ends.settled(build)
-    assert "a" in host.guests.snapshot(), "the answer to the failure must not end the delete"
-    report = host.ends.destroyed(build)
+    host.ends.note_settled(build)
+    assert "a" in host.guests.read_phases(), "the answer to the failure must not end the delete"
+    report = host.ends.report_destroyed(build)
     assert report is not None
     assert report.kind is ReportKind.GONE
 
 
 def test_a_refused_guest_is_destroyed_without_a_word(host: Host) -> None:
     build = host.spawning()
-    assert host.builds.spawned(build, None)
-    assert host.guests.rejected(build)
-    assert host.ends.destroyed(build) is None
-    assert host.guests.snapshot() == {}
+    assert host.builds.end_spawn(build, None)
+    assert host.guests.note_rejected(build)
+    assert host.ends.report_destroyed(build) is None
+    assert host.guests.read_phases() == {}
 
 
 def test_a_guest_that_was_found_is_reported_under_the_builder_it_was_built_by(host: Host) -> None:
     guest = a_guest(attempt=2, memory_mb=9999)
-    build = host.guests.found(guest)
+    build = host.guests.count_found(guest)
     assert build is not None
-    report = host.builds.report(build)
+    report = host.builds.report_of(build)
     assert report is not None
     assert (report.kind, report.attempt, report.builder) == (ReportKind.ACTIVE, 2, "h1:me")
-    assert host.guests.found(guest) is None
-    assert host.tracker.stats(0)[0].memory_mb_used == 9999
-    assert host.builds.begin(a_guest(), None) is None
+    assert host.guests.count_found(guest) is None
+    assert host.tracker.report_nodes(0)[0].memory_mb_used == 9999
+    assert host.builds.begin_build(a_guest(), None) is None
 
 
 def test_a_doubted_guest_is_reported_once(host: Host) -> None:
     build = host.running()
     assert host.guests.report_again("a") is build
     assert host.guests.report_again("a") is None
-    assert host.guests.confirmed(build)
+    assert host.guests.note_confirmed(build)
     assert host.guests.report_again("b") is None
 
 
@@ -246,22 +246,22 @@ def test_handing_back_speaks_for_the_earlier_start_and_bars_the_attempt(host: Ho
     build = host.ends.hand_back("a", 7, 2, "h1:earlier")
     assert build is not None
     assert build.phase is Phase.DESTROYING
-    report = host.ends.destroyed(build)
+    report = host.ends.report_destroyed(build)
     assert report is not None
     assert (report.kind, report.attempt, report.builder) == (ReportKind.FAILED, 2, "h1:earlier")
     assert report.failure is not None
     assert report.failure.kind is FailureClass.RESTARTED
-    host.ends.settled(build)
-    assert host.guests.snapshot() == {}
-    assert host.builds.begin(a_guest(attempt=2), None) is None
+    host.ends.note_settled(build)
+    assert host.guests.read_phases() == {}
+    assert host.builds.begin_build(a_guest(attempt=2), None) is None
 
 
 def test_the_next_attempts_order_may_overtake_the_answer_to_the_hand_back(host: Host) -> None:
     build = host.ends.hand_back("a", 7, 2, "h1:earlier")
     assert build is not None
-    assert host.builds.begin(a_guest(attempt=3), None) is None  # what may be left of the guest is not destroyed yet
-    host.ends.destroyed(build)
-    assert host.builds.begin(a_guest(attempt=3), None) is not None
+    assert host.builds.begin_build(a_guest(attempt=3), None) is None  # what may be left of the guest is not destroyed yet
+    host.ends.report_destroyed(build)
+    assert host.builds.begin_build(a_guest(attempt=3), None) is not None
 
 
 def test_what_is_under_way_is_not_handed_back(host: Host) -> None:
@@ -271,22 +271,22 @@ def test_what_is_under_way_is_not_handed_back(host: Host) -> None:
 
 def test_a_spawn_that_takes_too_long_is_cancelled_and_its_time_is_the_cause(host: Host) -> None:
     build = host.begun()
-    host.builds.granted(build)
-    host.builds.spawn(build, 10.0)
-    assert host.builds.overdue(9.9, LATE) == []
-    assert host.builds.overdue(10.0, LATE) == [build]
-    assert host.builds.overdue(11.0, LATE) == []
+    host.builds.note_granted(build)
+    host.builds.begin_spawn(build, 10.0)
+    assert host.builds.cancel_overdue(9.9, LATE) == []
+    assert host.builds.cancel_overdue(10.0, LATE) == [build]
+    assert host.builds.cancel_overdue(11.0, LATE) == []
     assert build.cancel.is_set()
-    assert not host.builds.spawned(build, FAILED)
+    assert not host.builds.end_spawn(build, FAILED)
     assert build.failure == LATE
 
 
 def test_a_guest_that_ran_a_moment_after_its_time_is_destroyed(host: Host) -> None:
     build = host.begun()
-    host.builds.granted(build)
-    host.builds.spawn(build, 10.0)
-    host.builds.overdue(10.0, LATE)
-    assert not host.builds.spawned(build, None)
+    host.builds.note_granted(build)
+    host.builds.begin_spawn(build, 10.0)
+    host.builds.cancel_overdue(10.0, LATE)
+    assert not host.builds.end_spawn(build, None)
 
 
 def test_a_destroy_that_failed_is_tried_again_and_keeps_the_claim(host: Host) -> None:
@@ -294,9 +294,9 @@ def test_a_destroy_that_failed_is_tried_again_and_keeps_the_claim(host: Host) ->
     host.ends.delete("a", 1)
     host.ends.not_destroyed(build)
     assert host.used() == 512
-    assert host.ends.stuck() == [build]
-    assert host.ends.stuck() == []
-    assert host.ends.destroyed(build) is not None
+    assert host.ends.take_stuck() == [build]
+    assert host.ends.take_stuck() == []
+    assert host.ends.report_destroyed(build) is not None
 
 
 def test_stopping_cancels_what_spawns_and_nothing_else(host: Host) -> None:
@@ -305,8 +305,8 @@ def test_stopping_cancels_what_spawns_and_nothing_else(host: Host) -> None:
     host.builds.cancel_all()
     assert build.cancel.is_set()
     assert not other.cancel.is_set()
-    assert not host.builds.spawned(build, FAILED)
-    report = host.ends.destroyed(build)
+    assert not host.builds.end_spawn(build, FAILED)
+    report = host.ends.report_destroyed(build)
     assert report is not None
     assert report.failure is not None
     assert report.failure.kind is FailureClass.STOPPING
@@ -315,56 +315,56 @@ def test_stopping_cancels_what_spawns_and_nothing_else(host: Host) -> None:
 def test_stopping_hands_over_what_no_thread_has_taken(host: Host) -> None:
     """Queued, waiting for a service, granted a moment later, and ordered a moment later; what spawns comes to its end."""
     spawning, queued = host.spawning(), host.begun(a_guest("b"))
-    assert host.builds.granted(queued)
+    assert host.builds.note_granted(queued)
     asking = host.begun(a_guest("c"))
     assert host.builds.stop() == [queued]
-    assert not host.builds.spawn(queued, None)
-    assert not host.builds.granted(asking)
+    assert not host.builds.begin_spawn(queued, None)
+    assert not host.builds.note_granted(asking)
     ordered = host.begun(a_guest("d"))
     for build in (queued, asking, ordered):
-        report = host.builds.report(build)
+        report = host.builds.report_of(build)
         assert report is not None
         assert report.failure is not None
         assert (report.kind, report.failure.kind) == (ReportKind.FAILED, FailureClass.STOPPING)
     assert host.used() == 512, "their claims are given back"
-    assert host.builds.spawned(spawning, None)
+    assert host.builds.end_spawn(spawning, None)
 
 
 def test_a_build_that_waits_for_a_service_keeps_its_claim_and_asks_again(host: Host) -> None:
     build = host.spawning()
-    host.builds.postponed(build, lambda outages: 10.0 * outages)
-    assert host.builds.resumed(99.0) == [], "what is half made is destroyed first"
-    assert host.ends.destroyed(build) is None
+    host.builds.note_postponed(build, lambda outages: 10.0 * outages)
+    assert host.builds.take_resumed(99.0) == [], "what is half made is destroyed first"
+    assert host.ends.report_destroyed(build) is None
     assert host.used() == 512
-    assert host.builds.begin(a_guest(), None) is None
-    assert host.builds.resumed(9.0) == []
-    assert host.builds.resumed(10.0) == [build]
-    assert host.builds.resumed(10.0) == []
-    report = host.builds.report(build)
+    assert host.builds.begin_build(a_guest(), None) is None
+    assert host.builds.take_resumed(9.0) == []
+    assert host.builds.take_resumed(10.0) == [build]
+    assert host.builds.take_resumed(10.0) == []
+    report = host.builds.report_of(build)
     assert report is not None
     assert report.kind is ReportKind.ACCEPT
-    assert host.builds.granted(build)
-    assert host.builds.spawn(build, None)
-    host.builds.postponed(build, lambda outages: 10.0 * outages)
-    assert host.ends.destroyed(build) is None
+    assert host.builds.note_granted(build)
+    assert host.builds.begin_spawn(build, None)
+    host.builds.note_postponed(build, lambda outages: 10.0 * outages)
+    assert host.ends.report_destroyed(build) is None
     assert build.resume_at == 20.0, "longer each time"
-    assert host.tracker.stats(0)[0].failed_builds == 0.0
+    assert host.tracker.report_nodes(0)[0].failed_builds == 0.0
     assert host.builds.stop() == [build]
 
 
 def test_a_wait_ends_with_a_delete_with_a_refusal_and_with_the_agent(host: Host) -> None:
     build = host.spawning()
-    host.builds.postponed(build, lambda _: 1.0)
+    host.builds.note_postponed(build, lambda _: 1.0)
     assert host.ends.delete("a", 1) is None, "the driver is at it"
-    report = host.ends.destroyed(build)
+    report = host.ends.report_destroyed(build)
     assert report is not None
     assert report.kind is ReportKind.GONE
     build = host.begun(a_guest("b"))
-    assert host.builds.granted(build)
-    assert host.builds.spawn(build, None)
+    assert host.builds.note_granted(build)
+    assert host.builds.begin_spawn(build, None)
     host.builds.stop()
-    host.builds.postponed(build, lambda _: 1.0)
-    report = host.ends.destroyed(build)
+    host.builds.note_postponed(build, lambda _: 1.0)
+    report = host.ends.report_destroyed(build)
     assert report is not None
     assert report.failure is not None
     assert report.failure.kind is FailureClass.STOPPING
@@ -373,33 +373,33 @@ def test_a_wait_ends_with_a_delete_with_a_refusal_and_with_the_agent(host: Host)
 def test_what_the_cell_has_taken_away_is_cancelled_without_a_word(host: Host) -> None:
     spawning = host.spawning()
     queued = host.begun(a_guest("b"))
-    assert host.builds.granted(queued)
-    assert [host.builds.begun(uuid) for uuid in "abx"] == [spawning, queued, None]
+    assert host.builds.note_granted(queued)
+    assert [host.builds.get_begun(uuid) for uuid in "abx"] == [spawning, queued, None]
     asked = host.builds.accept_again(spawning)
     assert (asked.kind, asked.attempt, asked.wants_secrets) == (ReportKind.ACCEPT, 1, False)
-    assert host.builds.abandon(spawning)
-    assert host.builds.abandon(queued)
+    assert host.builds.abandon_build(spawning)
+    assert host.builds.abandon_build(queued)
     assert spawning.cancel.is_set()
-    assert host.builds.overdue(99.0, LATE) == []
-    assert not host.builds.spawned(spawning, FAILED)
-    assert host.ends.destroyed(spawning) is None
-    assert host.guests.snapshot() == {}
+    assert host.builds.cancel_overdue(99.0, LATE) == []
+    assert not host.builds.end_spawn(spawning, FAILED)
+    assert host.ends.report_destroyed(spawning) is None
+    assert host.guests.read_phases() == {}
     assert host.used() == 0
-    assert host.tracker.stats(0)[0].failed_builds == 0.0, "it was not the host's fault"
-    assert not host.builds.abandon(spawning)
+    assert host.tracker.report_nodes(0)[0].failed_builds == 0.0, "it was not the host's fault"
+    assert not host.builds.abandon_build(spawning)
 
 
 def test_a_guest_that_runs_by_now_is_not_abandoned(host: Host) -> None:
-    assert not host.builds.abandon(host.running())
+    assert not host.builds.abandon_build(host.running())
 
 
 def test_an_order_of_a_later_fence_is_begun_whatever_its_number(host: Host) -> None:
-    host.builds.refused(host.begun(a_guest(attempt=3)))
-    assert host.builds.begin(a_guest(attempt=2), None) is None
+    host.builds.note_refused(host.begun(a_guest(attempt=3)))
+    assert host.builds.begin_build(a_guest(attempt=2), None) is None
     later = msgspec.structs.replace(a_guest(attempt=1), fence=8)
-    host.builds.refused(host.begun(later))
-    assert host.builds.begin(a_guest(attempt=9), None) is None, "of an earlier fence"
-    assert host.builds.begin(later, None) is None
+    host.builds.note_refused(host.begun(later))
+    assert host.builds.begin_build(a_guest(attempt=9), None) is None, "of an earlier fence"
+    assert host.builds.begin_build(later, None) is None
 
 
 def test_a_delete_of_an_earlier_attempt_leaves_the_later_one_alone(host: Host) -> None:
@@ -407,7 +407,7 @@ def test_a_delete_of_an_earlier_attempt_leaves_the_later_one_alone(host: Host) -
     assert host.ends.delete("a", 1, 7) is None
     assert host.ends.delete("a", 1) is None
     assert host.ends.delete("a", 9, 6) is None
-    assert host.builds.granted(build)
+    assert host.builds.note_granted(build)
     assert host.ends.delete("a", 2, 7) is build
 
 
@@ -416,23 +416,23 @@ def test_a_delete_that_names_its_fence_bars_what_is_not_later(host: Host) -> Non
         uuid = f"fence-{fence}"
         build = host.ends.delete(uuid, 1, fence)
         assert build is not None
-        host.ends.destroyed(build)
-        assert (host.builds.begin(a_guest(uuid), None) is None) is barred
+        host.ends.report_destroyed(build)
+        assert (host.builds.begin_build(a_guest(uuid), None) is None) is barred
 
 
 def test_a_guest_without_a_record_is_counted_until_the_cell_knows_it(host: Host) -> None:
-    build = host.guests.found(a_guest())
+    build = host.guests.count_found(a_guest())
     assert build is not None
-    assert host.guests.unknown(build, 100.0) == 0.0
-    assert host.guests.kept(build, "no record"), "said once"
+    assert host.guests.note_unknown(build, 100.0) == 0.0
+    assert host.guests.keep_unaccounted(build, "no record"), "said once"
     assert host.guests.unknown_guests() == {"h1": 1}
     assert host.guests.report_again("a") is build
-    assert host.guests.unknown(build, 130.0) == 30.0
-    assert not host.guests.kept(build, "no record")
+    assert host.guests.note_unknown(build, 130.0) == 30.0
+    assert not host.guests.keep_unaccounted(build, "no record")
     assert host.guests.report_again("a") is build
-    assert host.guests.confirmed(build)
+    assert host.guests.note_confirmed(build)
     assert host.guests.unknown_guests() == {}
-    report = host.builds.report(host.guests.report_again("a") or build)
+    report = host.builds.report_of(host.guests.report_again("a") or build)
     assert report is not None
     assert report.confirmed
 
@@ -440,34 +440,34 @@ def test_a_guest_without_a_record_is_counted_until_the_cell_knows_it(host: Host)
 def test_a_guest_that_is_on_record_again_is_no_longer_unaccounted_for(host: Host) -> None:
     build = host.running()
     assert host.guests.report_again("a") is build
-    host.guests.kept(build, "on record: error")
+    host.guests.keep_unaccounted(build, "on record: error")
     record = Holding(instance_uuid="a", state="active", fence=7, attempt=2, builder="h1:me")
     host.guests.on_record({"a": record})
-    assert [guest.uuid for guest, _ in host.guests.unaccounted()] == ["a"], "another attempt's record"
+    assert [guest.uuid for guest, _ in host.guests.list_unaccounted()] == ["a"], "another attempt's record"
     host.guests.on_record({"a": msgspec.structs.replace(record, attempt=1)})
-    assert host.guests.unaccounted() == []
+    assert host.guests.list_unaccounted() == []
 
 
 def test_an_order_of_an_attempt_that_is_over_is_answered(host: Host) -> None:
     build = host.running()
-    assert host.builds.repeated(a_guest()) is None, "its guest runs"
+    assert host.builds.repeat_failed(a_guest()) is None, "its guest runs"
     assert host.ends.delete("a", 1, 7) is build
-    assert host.ends.destroyed(build) is not None
-    assert host.builds.begin(a_guest(), None) is None
-    over = host.builds.repeated(a_guest())
+    assert host.ends.report_destroyed(build) is not None
+    assert host.builds.begin_build(a_guest(), None) is None
+    over = host.builds.repeat_failed(a_guest())
     assert over is not None
-    report = host.builds.report(over)
+    report = host.builds.report_of(over)
     assert report is not None
     assert (report.kind, report.attempt, report.failure and report.failure.kind) == ("failed", 1, FailureClass.RESTARTED)
-    assert host.builds.begin(a_guest(attempt=2), None) is not None
+    assert host.builds.begin_build(a_guest(attempt=2), None) is not None
 
 
 def test_memory_of_ended_builds_is_bounded(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(entries_module, "BARRED_LIMIT", 2)
     for uuid in "abc":
-        host.builds.refused(host.begun(a_guest(uuid)))
-    assert host.builds.begin(a_guest("b"), None) is None
-    assert host.builds.begin(a_guest("a"), None) is not None
+        host.builds.note_refused(host.begun(a_guest(uuid)))
+    assert host.builds.begin_build(a_guest("b"), None) is None
+    assert host.builds.begin_build(a_guest("a"), None) is not None
 
 
 UUIDS = st.sampled_from(["a", "b", "c"])
@@ -488,35 +488,35 @@ class AnyOrder(RuleBasedStateMachine):
 
     @rule(uuid=UUIDS, attempt=st.integers(1, 3))
     def order(self, uuid: str, attempt: int) -> None:
-        build = self.host.builds.begin(a_guest(uuid, attempt, memory_mb=1024), None)
+        build = self.host.builds.begin_build(a_guest(uuid, attempt, memory_mb=1024), None)
         if build is not None:
             self.known.append(build)
 
     @rule(index=st.integers(0, 9), accepted=st.booleans())
     def accept_answered(self, index: int, accepted: bool) -> None:
         if build := self.pick(index):
-            _ = self.host.builds.granted(build) if accepted else self.host.builds.refused(build)
+            _ = self.host.builds.note_granted(build) if accepted else self.host.builds.note_refused(build)
 
     @rule(index=st.integers(0, 9), fails=st.booleans())
     def spawn(self, index: int, fails: bool) -> None:
         build = self.pick(index)
-        if build and self.host.builds.spawn(build, 1.0):
+        if build and self.host.builds.begin_spawn(build, 1.0):
             assert (build.uuid, build.attempt) not in self.spawns, "an attempt was started twice"
             assert build.uuid not in self.guests, "a second guest of one instance"
             self.spawns.add((build.uuid, build.attempt))
             if not fails:
                 self.guests.add(build.uuid)
-            self.host.builds.spawned(build, FAILED if fails else None)
+            self.host.builds.end_spawn(build, FAILED if fails else None)
 
     @rule(index=st.integers(0, 9), accepted=st.booleans())
     def active_answered(self, index: int, accepted: bool) -> None:
         if build := self.pick(index):
-            _ = self.host.guests.confirmed(build) if accepted else self.host.guests.rejected(build)
+            _ = self.host.guests.note_confirmed(build) if accepted else self.host.guests.note_rejected(build)
 
     @rule(index=st.integers(0, 9))
     def failed_answered(self, index: int) -> None:
         if build := self.pick(index):
-            self.host.ends.settled(build)
+            self.host.ends.note_settled(build)
 
     @rule(uuid=UUIDS, attempt=st.integers(1, 3))
     def delete(self, uuid: str, attempt: int) -> None:
@@ -533,19 +533,19 @@ class AnyOrder(RuleBasedStateMachine):
     @rule(index=st.integers(0, 9))
     def taken_away(self, index: int) -> None:
         if build := self.pick(index):
-            self.host.builds.abandon(build)
+            self.host.builds.abandon_build(build)
 
     @rule(index=st.integers(0, 9))
     def outage(self, index: int) -> None:
         build = self.pick(index)
-        if build and self.host.builds.spawn(build, 1.0):
-            self.host.builds.postponed(build, lambda _: 1.0)
+        if build and self.host.builds.begin_spawn(build, 1.0):
+            self.host.builds.note_postponed(build, lambda _: 1.0)
             if build.phase is Phase.DESTROYING:
-                self.host.ends.destroyed(build)
+                self.host.ends.report_destroyed(build)
 
     @rule()
     def resume(self) -> None:
-        self.host.builds.resumed(1.0)
+        self.host.builds.take_resumed(1.0)
 
     @rule(uuid=UUIDS)
     def doubt(self, uuid: str) -> None:
@@ -554,13 +554,13 @@ class AnyOrder(RuleBasedStateMachine):
     @rule(index=st.integers(0, 9))
     def destroy(self, index: int) -> None:
         build = self.pick(index)
-        if build and build.phase is Phase.DESTROYING and build.uuid in self.host.guests.snapshot():
+        if build and build.phase is Phase.DESTROYING and build.uuid in self.host.guests.read_phases():
             self.guests.discard(build.uuid)
-            self.host.ends.destroyed(build)
+            self.host.ends.report_destroyed(build)
 
     @invariant()
     def every_guest_has_its_entry_and_its_claim(self) -> None:
-        entries = self.host.guests.snapshot()
+        entries = self.host.guests.read_phases()
         assert self.guests <= set(entries), "a guest nobody answers for"
         holding = [uuid for uuid, (phase, guest) in entries.items() if guest and phase not in (Phase.FAILED, Phase.DESTROYING)]
         assert self.host.used() >= 1024 * len(holding)

@@ -19,10 +19,10 @@ def builds() -> Builds:
 def test_an_order_that_cannot_be_carried_out_is_reported_failed_once() -> None:
     made = builds()
     order = BuildOrder(instance_uuid="u1", name="u1", host="h1", node="h1", fence=1, attempt=1)
-    failure = failures.classify(TypeError("odd limits"), 1.0)
-    build = made.refuse(order, failure)
+    failure = failures.classify_error(TypeError("odd limits"), 1.0)
+    build = made.refuse_order(order, failure)
     assert build is not None
-    report = made.report(build)
+    report = made.report_of(build)
     assert report is not None
     assert (report.kind, report.instance_uuid, report.attempt, report.failure) == (ReportKind.FAILED, "u1", 1, failure)
-    assert made.refuse(order, failure) is None, "it has an entry until the cell has answered"
+    assert made.refuse_order(order, failure) is None, "it has an entry until the cell has answered"

@@ -13,7 +13,7 @@ from compute.audit import compare_power
 from compute.build import AT_TASK, Build, Phase
 from compute.builds import Builds
 from compute.driver import Guest
-from compute.failures import classify
+from compute.failures import classify_error
 from compute.guests import Guests
 from compute.tasks import Tasks
 from compute.teardown import Ends
@@ -27,7 +27,7 @@ from objects.task import Power, TaskArgs, TaskKind, TaskOrder, TaskState
 from tests.support.examples import examples
 
 NODE = ComputeNode(host="h1", node="h1", vcpus=4, memory_mb=2048, disk_gb=40)
-STUCK = classify(errors.TaskFailed("it does not react"), 5.0)
+STUCK = classify_error(errors.TaskFailed("it does not react"), 5.0)
 OVER = TaskState.DONE
 SOFT = TaskArgs()
 SECRETS = BootSecrets(admin_pass="p")
@@ -72,23 +72,23 @@ class Host:
         self.tasks, self.ends = Tasks(self.entries), Ends(self.entries)
 
     def found(self, uuid: str = "a") -> Build:
-        build = self.guests.found(a_guest(uuid))
+        build = self.guests.count_found(a_guest(uuid))
         assert build is not None
         return build
 
     def running(self) -> Build:
         build = self.found()
-        assert self.guests.confirmed(build)
+        assert self.guests.note_confirmed(build)
         return build
 
     def asking(self, order: TaskOrder | None = None) -> Build:
         build = self.running()
-        assert self.tasks.take(order or an_order()) is build
+        assert self.tasks.take_order(order or an_order()) is build
         return build
 
     def granted(self, order: TaskOrder | None = None) -> Build:
         build = self.asking(order)
-        assert self.tasks.granted(build, 4)
+        assert self.tasks.note_granted(build, 4)
         return build
 
     def working(self, order: TaskOrder | None = None) -> Build:
@@ -99,15 +99,15 @@ class Host:
     def finishing(self, order: TaskOrder | None = None) -> Build:
         build = self.working(order)
         assert build.work is not None
-        assert self.tasks.worked(build, build.work, None, lambda _: 0.0)
+        assert self.tasks.end_work(build, build.work, None, lambda _: 0.0)
         return build
 
     def worked(self, build: Build, fails: bool = False) -> bool:
         assert build.work is not None
-        return self.tasks.worked(build, build.work, STUCK if fails else None, lambda tries: 10.0 * tries)
+        return self.tasks.end_work(build, build.work, STUCK if fails else None, lambda tries: 10.0 * tries)
 
     def owes(self, build: Build) -> tuple[ReportKind, int] | None:
-        report = self.tasks.report(build)
+        report = self.tasks.report_of(build)
         return (report.kind, report.task) if report is not None else None
 
     def power(self) -> Power:
@@ -125,22 +125,22 @@ def host() -> Host:
 @pytest.mark.parametrize("kind", [TaskKind.REBUILD, TaskKind.RESCUE, TaskKind.PASSWORD])
 def test_some_tasks_ask_for_secrets_and_keep_them_until_they_are_done(host: Host, kind: TaskKind) -> None:
     build = host.asking(an_order(4, Power.ON, kind))
-    asked = host.tasks.report(build)
+    asked = host.tasks.report_of(build)
     assert asked is not None
     assert asked.wants_secrets
-    assert host.tasks.granted(build, 4, SECRETS)
+    assert host.tasks.note_granted(build, 4, SECRETS)
     work = host.tasks.start(build)
     assert work is not None
     assert work.secrets == SECRETS
     assert host.worked(build)
     assert work.secrets is None
-    told = host.tasks.report(build)
+    told = host.tasks.report_of(build)
     assert told is not None
     assert (told.kind, told.wants_secrets) == (ReportKind.DONE, False)
     host.tasks.answered(build, 4)
-    other = host.tasks.take(an_order(8))
+    other = host.tasks.take_order(an_order(8))
     assert other is not None
-    asked = host.tasks.report(other)
+    asked = host.tasks.report_of(other)
     assert asked is not None
     assert not asked.wants_secrets
 
@@ -163,53 +163,53 @@ def test_what_a_guest_is_after_a_task(host: Host, kind: TaskKind, power: Power) 
 
 def test_a_task_that_succeeds(host: Host) -> None:
     build = host.asking()
-    report = host.tasks.report(build)
+    report = host.tasks.report_of(build)
     assert report is not None
     assert (report.kind, report.task, report.fence, report.attempt) == (ReportKind.BEGIN, 4, 7, 1)
     assert not report.restores
     assert report.builder == "h1:me", "this start of the agent asks, and not the one that built the guest"
-    assert host.tasks.granted(build, 4)
+    assert host.tasks.note_granted(build, 4)
     assert host.owes(build) is None
     work = host.tasks.start(build)
     assert work is not None
-    assert not work.hard
+    assert not work.is_hard
     assert host.worked(build)
     assert host.owes(build) == (ReportKind.DONE, 4)
-    host.tasks.answered(build, 4)
-    assert host.guests.snapshot() == {"a": (Phase.RUNNING, a_guest(power=Power.OFF))}
+    host.tasks.note_answered(build, 4)
+    assert host.guests.read_phases() == {"a": (Phase.RUNNING, a_guest(power=Power.OFF))}
     assert host.owes(build) is None
 
 
 def test_a_task_that_fails_is_reported_with_its_reason_and_leaves_the_guest(host: Host) -> None:
     build = host.working()
     assert host.worked(build, fails=True)
-    report = host.tasks.report(build)
+    report = host.tasks.report_of(build)
     assert report is not None
     assert (report.kind, report.failure) == (ReportKind.TASK_FAILED, STUCK)
-    host.tasks.answered(build, 4)
-    assert host.guests.snapshot() == {"a": (Phase.RUNNING, a_guest())}
+    host.tasks.note_answered(build, 4)
+    assert host.guests.read_phases() == {"a": (Phase.RUNNING, a_guest())}
 
 
 def test_a_refused_task_changes_nothing(host: Host) -> None:
     build = host.asking()
-    assert host.tasks.refused(build, 4)
-    assert not host.tasks.refused(build, 4)
+    assert host.tasks.note_refused(build, 4)
+    assert not host.tasks.note_refused(build, 4)
     assert host.tasks.start(build) is None
-    assert host.guests.snapshot() == {"a": (Phase.RUNNING, a_guest())}
+    assert host.guests.read_phases() == {"a": (Phase.RUNNING, a_guest())}
 
 
 @pytest.mark.parametrize("order", [an_order(fence=6), an_order(fence=8), an_order(attempt=2), an_order(uuid="b")])
 def test_an_order_for_another_guest_is_dropped(host: Host, order: TaskOrder) -> None:
     host.running()
-    assert host.tasks.take(order) is None
-    assert host.tasks.take(order, restores=True) is None
+    assert host.tasks.take_order(order) is None
+    assert host.tasks.take_order(order, restores=True) is None
 
 
 @pytest.mark.parametrize("phase", [Phase.WORKING, *sorted(set(Phase) - AT_TASK - {Phase.RUNNING, Phase.REPORTING})])
 def test_no_order_is_taken_while_a_driver_works_or_where_no_guest_is(host: Host, phase: Phase) -> None:
     build = host.running()
     build.phase = phase
-    assert host.tasks.take(an_order()) is None
+    assert host.tasks.take_order(an_order()) is None
     assert (build.phase, build.work) == (phase, None)
 
 
@@ -218,7 +218,7 @@ def test_doubled_and_earlier_orders_are_dropped(host: Host, into: Callable[[Host
     build = into(host)
     phase = build.phase
     for number in (3, 4):
-        assert host.tasks.take(an_order(number, Power.ON)) is None
+        assert host.tasks.take_order(an_order(number, Power.ON)) is None
     assert build.work is not None
     assert (build.phase, build.work.order) == (phase, an_order())
 
@@ -227,11 +227,11 @@ def test_doubled_and_earlier_orders_are_dropped(host: Host, into: Callable[[Host
 def test_a_later_task_replaces_one_that_no_driver_carries_out(host: Host, into: Callable[[Host], Build]) -> None:
     """The order may overtake the answer to ``done``."""
     build = into(host)
-    assert host.tasks.take(an_order(8, Power.ON)) is build
-    host.tasks.answered(build, 4)
-    assert not host.tasks.granted(build, 4)
+    assert host.tasks.take_order(an_order(8, Power.ON)) is build
+    host.tasks.note_answered(build, 4)
+    assert not host.tasks.note_granted(build, 4)
     assert host.owes(build) == (ReportKind.BEGIN, 8)
-    assert host.tasks.granted(build, 8)
+    assert host.tasks.note_granted(build, 8)
     work = host.tasks.start(build)
     assert work is not None
     assert work.order.number == 8
@@ -240,44 +240,44 @@ def test_a_later_task_replaces_one_that_no_driver_carries_out(host: Host, into: 
 
 def test_a_later_task_waits_while_the_driver_works(host: Host) -> None:
     build = host.working()
-    assert host.tasks.take(an_order(8, Power.ON)) is None
+    assert host.tasks.take_order(an_order(8, Power.ON)) is None
     assert host.worked(build)
     assert host.owes(build) == (ReportKind.DONE, 4)
 
 
 def test_an_order_that_overtakes_the_answer_to_active_waits_for_it(host: Host) -> None:
     build = host.found()
-    assert host.tasks.take(an_order()) is None
+    assert host.tasks.take_order(an_order()) is None
     assert host.owes(build) is None
-    host.guests.confirmed(build)
-    assert host.tasks.confirmed(build)
+    host.guests.note_confirmed(build)
+    assert host.tasks.note_confirmed(build)
     assert host.owes(build) == (ReportKind.BEGIN, 4)
 
 
 def test_an_order_for_a_guest_that_stays_unconfirmed_is_taken_when_it_comes_again(host: Host) -> None:
     build = host.found()
-    host.tasks.take(an_order())
-    host.guests.kept(build, "on record: error")
+    host.tasks.take_order(an_order())
+    host.guests.keep_unaccounted(build, "on record: error")
     assert host.owes(build) is None
-    assert host.tasks.take(an_order()) is build
+    assert host.tasks.take_order(an_order()) is build
 
 
 def test_a_late_answer_is_not_taken_for_that_of_a_later_task(host: Host) -> None:
     build = host.finishing()
-    assert not host.tasks.granted(build, 4)
-    assert not host.tasks.refused(build, 4)
-    host.tasks.answered(build, 4)
-    assert host.tasks.take(an_order(8, Power.ON)) is build
-    host.tasks.answered(build, 4)
-    assert not host.tasks.granted(build, 4)
-    assert not host.tasks.refused(build, 4)
+    assert not host.tasks.note_granted(build, 4)
+    assert not host.tasks.note_refused(build, 4)
+    host.tasks.note_answered(build, 4)
+    assert host.tasks.take_order(an_order(8, Power.ON)) is build
+    host.tasks.note_answered(build, 4)
+    assert not host.tasks.note_granted(build, 4)
+    assert not host.tasks.note_refused(build, 4)
     assert host.owes(build) == (ReportKind.BEGIN, 8)
-    assert host.tasks.granted(build, 8)
+    assert host.tasks.note_granted(build, 8)
 
 
 def test_a_task_of_each_kind_says_what_the_guest_is_afterwards(host: Host) -> None:
-    host.tasks.answered(host.finishing(an_order(power=Power.ON, kind=TaskKind.REBUILD, args=TaskArgs(image_id="new"))), 4)
-    assert host.guests.snapshot()["a"][1] == msgspec.structs.replace(a_guest(), image_id="new")
+    host.tasks.note_answered(host.finishing(an_order(power=Power.ON, kind=TaskKind.REBUILD, args=TaskArgs(image_id="new"))), 4)
+    assert host.guests.read_phases()["a"][1] == msgspec.structs.replace(a_guest(), image_id="new")
     build = host.entries.get("a")
     assert build is not None
     for number, kind, power in (
@@ -285,12 +285,12 @@ def test_a_task_of_each_kind_says_what_the_guest_is_afterwards(host: Host) -> No
         (6, TaskKind.REBOOT, Power.ON),
         (7, TaskKind.POWER, Power.PAUSED),
     ):
-        assert host.tasks.take(an_order(number, power, kind)) is build
-        assert host.tasks.granted(build, number)
+        assert host.tasks.take_order(an_order(number, power, kind)) is build
+        assert host.tasks.note_granted(build, number)
         assert host.tasks.start(build)
         assert host.worked(build)
-        host.tasks.answered(build, number)
-        assert host.guests.snapshot()["a"][1] == msgspec.structs.replace(a_guest(), image_id="new", power=power)
+        host.tasks.note_answered(build, number)
+        assert host.guests.read_phases()["a"][1] == msgspec.structs.replace(a_guest(), image_id="new", power=power)
 
 
 def test_a_hold_is_repeated_until_it_is_so_and_never_fails(host: Host) -> None:
@@ -298,14 +298,14 @@ def test_a_hold_is_repeated_until_it_is_so_and_never_fails(host: Host) -> None:
     for tries in (1, 2):
         assert host.worked(build, fails=True)
         assert (build.phase, build.resume_at, host.owes(build)) == (Phase.RETRYING, 10.0 * tries, None)
-        assert host.tasks.take(an_order(4, Power.HELD)) is None
-        assert host.tasks.resumed(10.0 * tries - 1.0) == []
-        assert host.tasks.resumed(10.0 * tries) == [build]
+        assert host.tasks.take_order(an_order(4, Power.HELD)) is None
+        assert host.tasks.take_resumed(10.0 * tries - 1.0) == []
+        assert host.tasks.take_resumed(10.0 * tries) == [build]
         assert host.owes(build) == (ReportKind.BEGIN, 4), "a later task may be in force by now"
-        assert host.tasks.granted(build, 4)
+        assert host.tasks.note_granted(build, 4)
         work = host.tasks.start(build)
         assert work is not None
-        assert work.hard
+        assert work.is_hard
     assert host.worked(build)
     assert host.owes(build) == (ReportKind.DONE, 4)
     assert host.power() is Power.HELD
@@ -314,16 +314,16 @@ def test_a_hold_is_repeated_until_it_is_so_and_never_fails(host: Host) -> None:
 def test_a_hold_that_is_not_in_force_any_more_is_given_up(host: Host) -> None:
     build = host.working(an_order(power=Power.HELD))
     host.worked(build, fails=True)
-    assert host.tasks.resumed(10.0) == [build]
-    assert host.tasks.refused(build, 4)
-    assert host.tasks.take(an_order(7, Power.ON)) is build
+    assert host.tasks.take_resumed(10.0) == [build]
+    assert host.tasks.note_refused(build, 4)
+    assert host.tasks.take_order(an_order(7, Power.ON)) is build
 
 
 def test_a_later_task_replaces_a_hold_in_its_pause(host: Host) -> None:
     build = host.working(an_order(power=Power.HELD))
     host.worked(build, fails=True)
-    assert host.tasks.take(an_order(7, Power.ON)) is build
-    assert host.tasks.resumed(1e9) == []
+    assert host.tasks.take_order(an_order(7, Power.ON)) is build
+    assert host.tasks.take_resumed(1e9) == []
     assert host.owes(build) == (ReportKind.BEGIN, 7)
 
 
@@ -331,18 +331,18 @@ def test_hard_is_what_the_order_says_or_the_second_try_of_a_hold(host: Host) -> 
     build = host.granted(an_order(args=TaskArgs(hard=True)))
     work = host.tasks.start(build)
     assert work is not None
-    assert work.hard
+    assert work.is_hard
 
 
 @pytest.mark.parametrize("into", [Host.asking, Host.granted, Host.finishing])
 def test_a_delete_ends_a_task_that_no_driver_carries_out(host: Host, into: Callable[[Host], Build]) -> None:
     build = into(host)
     assert host.ends.delete("a", 1) is build
-    assert not host.tasks.granted(build, 4)
+    assert not host.tasks.note_granted(build, 4)
     assert host.tasks.start(build) is None
-    host.tasks.answered(build, 4)
+    host.tasks.note_answered(build, 4)
     assert host.owes(build) is None
-    report = host.ends.destroyed(build)
+    report = host.ends.report_destroyed(build)
     assert report is not None
     assert report.kind is ReportKind.GONE
 
@@ -351,7 +351,7 @@ def test_a_delete_during_a_pause_of_a_hold_does_not_wait(host: Host) -> None:
     build = host.working(an_order(power=Power.HELD))
     host.worked(build, fails=True)
     assert host.ends.delete("a", 1) is build
-    assert host.tasks.resumed(1e9) == []
+    assert host.tasks.take_resumed(1e9) == []
 
 
 @pytest.mark.parametrize("power", [Power.OFF, Power.HELD])
@@ -361,10 +361,10 @@ def test_a_delete_while_the_driver_works_waits_for_it(host: Host, power: Power, 
     assert host.ends.delete("a", 1) is None
     assert not host.worked(build, fails=fails)
     assert host.owes(build) is None
-    report = host.ends.destroyed(build)
+    report = host.ends.report_destroyed(build)
     assert report is not None
     assert (report.kind, report.attempt) == (ReportKind.GONE, 1)
-    assert host.guests.snapshot() == {}
+    assert host.guests.read_phases() == {}
 
 
 def test_a_stop_drops_what_no_thread_carries_out(host: Host) -> None:
@@ -372,8 +372,8 @@ def test_a_stop_drops_what_no_thread_carries_out(host: Host) -> None:
     host.builds.stop()
     host.tasks.stop()
     assert host.tasks.start(build) is None
-    assert host.tasks.take(an_order(5)) is None
-    assert host.tasks.take(an_order(5), restores=True) is None
+    assert host.tasks.take_order(an_order(5)) is None
+    assert host.tasks.take_order(an_order(5), restores=True) is None
     assert build.phase is Phase.RUNNING
 
 
@@ -381,7 +381,7 @@ def test_a_grant_that_comes_after_a_stop_is_dropped(host: Host) -> None:
     build = host.asking()
     host.builds.stop()
     host.tasks.stop()
-    assert not host.tasks.granted(build, 4)
+    assert not host.tasks.note_granted(build, 4)
     assert build.phase is Phase.RUNNING
 
 
@@ -398,61 +398,61 @@ def test_a_hold_does_not_go_on_after_a_stop(host: Host) -> None:
     host.worked(build, fails=True)
     host.builds.stop()
     host.tasks.stop()
-    assert host.tasks.resumed(1e9) == []
+    assert host.tasks.take_resumed(1e9) == []
     assert build.phase is Phase.RUNNING
 
 
 def test_what_is_restored_is_asked_about_and_not_reported(host: Host) -> None:
     build = host.running()
-    assert host.tasks.take(an_order(), restores=True) is build
-    report = host.tasks.report(build)
+    assert host.tasks.take_order(an_order(), restores=True) is build
+    report = host.tasks.report_of(build)
     assert report is not None
     assert (report.kind, report.task, report.restores) == (ReportKind.BEGIN, 4, True)
-    assert host.tasks.granted(build, 4)
+    assert host.tasks.note_granted(build, 4)
     assert host.tasks.start(build)
     assert host.worked(build)
     assert host.owes(build) is None
-    assert host.guests.snapshot() == {"a": (Phase.RUNNING, a_guest(power=Power.OFF))}
+    assert host.guests.read_phases() == {"a": (Phase.RUNNING, a_guest(power=Power.OFF))}
 
 
 def test_a_guest_that_is_not_confirmed_yet_is_restored_when_it_is(host: Host) -> None:
     build = host.found()
-    assert not host.tasks.confirmed(build)
-    assert host.tasks.take(an_order(), restores=True) is None
+    assert not host.tasks.note_confirmed(build)
+    assert host.tasks.take_order(an_order(), restores=True) is None
     assert host.owes(build) is None
-    assert host.guests.confirmed(build)
-    assert host.tasks.confirmed(build)
-    assert not host.tasks.confirmed(build)
+    assert host.guests.note_confirmed(build)
+    assert host.tasks.note_confirmed(build)
+    assert not host.tasks.note_confirmed(build)
     assert host.owes(build) == (ReportKind.BEGIN, 4)
 
 
 def test_a_guest_that_is_refused_is_not_restored(host: Host) -> None:
     build = host.found()
-    host.tasks.take(an_order(), restores=True)
-    assert host.guests.rejected(build)
-    assert not host.tasks.confirmed(build)
+    host.tasks.take_order(an_order(), restores=True)
+    assert host.guests.note_rejected(build)
+    assert not host.tasks.note_confirmed(build)
     assert host.owes(build) is None
 
 
 def test_a_hold_that_is_restored_is_repeated_too(host: Host) -> None:
     build = host.running()
-    assert host.tasks.take(an_order(power=Power.HELD), restores=True) is build
-    assert host.tasks.granted(build, 4)
+    assert host.tasks.take_order(an_order(power=Power.HELD), restores=True) is build
+    assert host.tasks.note_granted(build, 4)
     assert host.tasks.start(build)
     host.worked(build, fails=True)
-    assert host.tasks.resumed(10.0) == [build]
+    assert host.tasks.take_resumed(10.0) == [build]
 
 
 @pytest.mark.parametrize("phase", sorted(AT_TASK))
 def test_a_guest_at_a_task_runs_and_is_not_reported_again(host: Host, phase: Phase) -> None:
     build = host.running()
     build.phase = phase
-    assert host.guests.runs("a")
+    assert host.guests.is_built("a")
     assert host.guests.report_again("a") is None
-    assert not host.guests.rejected(build)
-    assert host.guests.found(a_guest()) is None
-    assert host.builds.begin(a_guest(), None) is None
-    assert host.tracker.stats(0)[0].running_vms == 1
+    assert not host.guests.note_rejected(build)
+    assert host.guests.count_found(a_guest()) is None
+    assert host.builds.begin_build(a_guest(), None) is None
+    assert host.tracker.report_nodes(0)[0].running_vms == 1
 
 
 def a_holding(power: str = Power.ON, state: str = "active", task_state: str = OVER, *, attempt: int = 1) -> Holding:
@@ -473,10 +473,10 @@ def a_holding(power: str = Power.ON, state: str = "active", task_state: str = OV
 @pytest.mark.parametrize("starting", [True, False])
 def test_which_guests_get_back_the_power_on_record(now: Power, wanted: Power, starting: bool) -> None:
     found = compare_power([a_guest(power=now)], [a_holding(wanted)], uncompared={"a"} if starting else ())
-    runs_and_must_not = now.runs and wanted is not Power.ON
+    runs_and_must_not = now.uses_disk and wanted is not Power.ON
     expected = now is not wanted and wanted is not Power.INCOMING and (starting or runs_and_must_not)
     assert found.restored == ((an_order(power=wanted),) if expected else ())
-    reported = wanted.runs and now is Power.OFF
+    reported = wanted.uses_disk and now is Power.OFF
     assert found.off == (((a_guest(power=now), 4),) if reported and not starting else ())
     without = compare_power([a_guest(power=now)], [a_holding(wanted)], uncompared={"a"} if starting else (), resumes=False)
     assert (bool(without.off), bool(without.restored)) == (reported, expected and not reported)
@@ -529,16 +529,16 @@ class AnyTaskOrder(RuleBasedStateMachine):
 
     @rule(number=st.integers(1, 3), power=st.sampled_from([Power.ON, Power.OFF, Power.HELD]))
     def order(self, number: int, power: Power) -> None:
-        self.host.tasks.take(an_order(number, power))
+        self.host.tasks.take_order(an_order(number, power))
 
     @rule(number=st.integers(1, 3), power=st.sampled_from(Power))
     def restore(self, number: int, power: Power) -> None:
-        self.host.tasks.take(an_order(number, power), restores=True)
+        self.host.tasks.take_order(an_order(number, power), restores=True)
 
     @rule(number=st.integers(1, 3), accepted=st.booleans())
     def begin_answered(self, number: int, accepted: bool) -> None:
         asked = self.build.phase is Phase.ASKING and self.build.work is not None and self.build.work.order.number == number
-        took = self.host.tasks.granted(self.build, number) if accepted else self.host.tasks.refused(self.build, number)
+        took = self.host.tasks.note_granted(self.build, number) if accepted else self.host.tasks.note_refused(self.build, number)
         assert not took or asked
 
     @rule(fails=st.booleans())
@@ -562,11 +562,11 @@ class AnyTaskOrder(RuleBasedStateMachine):
 
     @rule(number=st.integers(1, 3))
     def end_answered(self, number: int) -> None:
-        self.host.tasks.answered(self.build, number)
+        self.host.tasks.note_answered(self.build, number)
 
     @rule()
     def resume(self) -> None:
-        self.host.tasks.resumed(1e9)
+        self.host.tasks.take_resumed(1e9)
 
     @rule()
     def stop(self) -> None:
@@ -587,15 +587,15 @@ TestAnyTaskOrder = AnyTaskOrder.TestCase
 def test_an_order_that_a_later_task_has_passed_is_told_from_others(host: Host) -> None:
     build = host.finishing(an_order(4, Power.HELD))
     host.tasks.noted(build, 4)
-    host.tasks.answered(build, 4)
+    host.tasks.note_answered(build, 4)
     assert [host.tasks.is_passed(an_order(number)) for number in (3, 4, 8)] == [True, False, False]
 
 
 def test_a_guest_is_reported_with_its_latest_task(host: Host) -> None:
     build = host.finishing(an_order(4, Power.HELD))
     host.tasks.noted(build, 4)
-    host.tasks.answered(build, 4)
+    host.tasks.note_answered(build, 4)
     assert host.guests.report_again("a") is build
-    report = Builds(host.entries).report(build)
+    report = Builds(host.entries).report_of(build)
     assert report is not None
     assert (report.kind, report.last_task, report.power) == (ReportKind.ACTIVE, 4, Power.HELD)

@@ -7,7 +7,7 @@ import math
 import msgspec
 import pytest
 
-from compute.failures import classify, no_room, restarted, stopping, timed_out
+from compute.failures import agent_restarted, agent_stopping, classify_error, no_room, timed_out
 from objects import errors, stored, text
 from objects.instance import Failure, FailureClass
 
@@ -27,19 +27,22 @@ from objects.instance import Failure, FailureClass
     ],
 )
 def test_class_by_cause(error: Exception, kind: FailureClass) -> None:
-    failure = classify(error, 12.5)
+    failure = classify_error(error, 12.5)
     assert (failure.kind, failure.error, failure.message, failure.at) == (kind, type(error).__name__, str(error), 12.5)
 
 
 def test_an_error_without_text_is_named() -> None:
-    assert classify(KeyError(), 0.0).message == "KeyError"
+    assert classify_error(KeyError(), 0.0).message == "KeyError"
 
 
 def test_what_the_agent_finds_itself() -> None:
     assert no_room("No room.", 1.0).kind is FailureClass.NO_ROOM
     assert timed_out(600.0, 1.0).message == "The guest did not run after 600 s."
     assert timed_out(1, 1.0).kind is FailureClass.HOST
-    assert [failure.kind for failure in (restarted(1.0), stopping(1.0))] == [FailureClass.RESTARTED, FailureClass.STOPPING]
+    assert [failure.kind for failure in (agent_restarted(1.0), agent_stopping(1.0))] == [
+        FailureClass.RESTARTED,
+        FailureClass.STOPPING,
+    ]
 
 
 class Mute(Exception):
@@ -58,17 +61,17 @@ class Mute(Exception):
     ],
 )
 def test_whatever_a_driver_raises_can_be_reported_and_stored(error: Exception) -> None:
-    failure = classify(error, math.nan)
+    failure = classify_error(error, math.nan)
     assert failure.message
     assert text.is_safe(failure.message)
     assert len(failure.message.encode()) <= text.FAULT_SIZE
-    assert stored.load(stored.dump(failure), Failure) == failure, "JSON carries it"
+    assert stored.load_text(stored.dump_value(failure), Failure) == failure, "JSON carries it"
     assert failure.at == 0.0
 
 
 def test_a_failure_of_another_release_is_cleaned_when_it_arrives() -> None:
     long = msgspec.json.encode({"kind": "host", "error": "E" * 300, "message": "x\0" * 40_000, "at": 1.0})
-    failure = stored.load(long, Failure)
+    failure = stored.load_text(long, Failure)
     assert len(failure.error) == text.NAME_LENGTH
     assert text.is_safe(failure.message)
     assert len(failure.message.encode()) <= text.FAULT_SIZE

@@ -149,10 +149,10 @@ def test_no_cpu_is_ever_given_twice(asked: list[tuple[int, str, bool]]) -> None:
 
 
 def test_sets_of_the_operator() -> None:
-    assert GuestSettings(cpu_dedicated_set="1-3").cpus((0, 1, 2, 3)) == ((1, 2, 3), (0,))
+    assert GuestSettings(cpu_dedicated_set="1-3").split_cpus((0, 1, 2, 3)) == ((1, 2, 3), (0,))
     for wrong, said in (("1-3,x", "is not a set of CPUs"), ("0-9", "no CPU 4"), ("0-1", "both have 1")):
         with pytest.raises(errors.Misconfigured, match=said):
-            msgspec.structs.replace(GuestSettings(cpu_dedicated_set="1"), cpu_shared_set=wrong).cpus((0, 1, 2, 3))
+            msgspec.structs.replace(GuestSettings(cpu_dedicated_set="1"), cpu_shared_set=wrong).split_cpus((0, 1, 2, 3))
 
 
 class TestNodesThatWereClaimed:

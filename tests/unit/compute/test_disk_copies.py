@@ -44,19 +44,19 @@ class Host:
         self.there = path / "net" / "a" / "instances" / self.uuid
         self.there.mkdir(parents=True)
         self.store = FolderStore(path / "images")
-        self.store.add([b"another image"], name="another", image_id=str(uuid.uuid4()))
+        self.store.add_image([b"another image"], name="another", image_id=str(uuid.uuid4()))
         self.cache = ImageCache(path / "cache", self.store)
         self.template = str(path / "net" / "{host}" / "instances")
 
     def add_image(self, owner: str = "") -> Path:
         """The image whose content is the base; it is in the cache then."""
-        self.store.add([BASE], name="image", image_id=IMAGE, owner=owner)
-        return self.cache.base(IMAGE, threading.Event(), owner).path
+        self.store.add_image([BASE], name="image", image_id=IMAGE, owner=owner)
+        return self.cache.fetch_base(IMAGE, threading.Event(), owner).path
 
     def copy(self, *, project_id: str = "p1", host: str = "a") -> None:
         settings = LibvirtSettings(peer_instances_path=self.template)
         origin = Origin(instance_uuid=self.uuid, host=host)
-        Copies(settings, self.cache).copy(origin, IMAGE, project_id, self.folder, threading.Event())
+        Copies(settings, self.cache).copy_disks(origin, IMAGE, project_id, self.folder, threading.Event())
 
 
 @pytest.fixture
@@ -231,7 +231,7 @@ def test_a_disk_comes_with_its_base(host: Host, tmp_path: Path, place: str) -> N
 
     on_this_host = tmp_path / "cache" / HASH if place == "cache" else host.folder / HASH
     assert qemu_img.backing_file(host.folder / "disk") == on_this_host
-    qemu_img.flatten(host.folder / "disk", tmp_path / "flat")
+    qemu_img.flatten_disk(host.folder / "disk", tmp_path / "flat")
     subprocess.run(["qemu-img", "convert", "-O", "raw", tmp_path / "flat", tmp_path / "raw"], check=True)
     assert (tmp_path / "raw").read_bytes() == BASE
 
@@ -249,7 +249,7 @@ def test_the_base_is_beside_the_disk_until_another(tmp_path: Path) -> None:
     """An agent gives the bases of all its disks a second name there, also those that an older release has made."""
     files = GuestFiles(str(tmp_path / "instances"), str(tmp_path / "drives"))
     files.open()
-    folder = files.make("guest")
+    folder = files.make_folder("guest")
     for name in (HASH, "f" * 128, "other"):
         put(tmp_path / name, b"base")
         files.keep_base(folder / "disk", tmp_path / name)

@@ -24,34 +24,34 @@ def test_a_file_that_is_not_there_has_no_guests(tmp_path: Path) -> None:
 def test_every_change_is_in_the_file_at_once(tmp_path: Path) -> None:
     path = tmp_path / "h.guests"
     journal = Journal(path)
-    journal.add(a_guest("a"))
+    journal.add_guest(a_guest("a"))
     assert read_guests(path) == [a_guest("a")]
-    journal.add(a_guest("b"))
-    journal.remove("a")
+    journal.add_guest(a_guest("b"))
+    journal.remove_guest("a")
     assert read_guests(path) == [a_guest("b")]
 
 
 def test_a_doubled_guest_is_seen_and_destroyed_as_one(tmp_path: Path) -> None:
     path = tmp_path / "h.guests"
     journal = Journal(path)
-    journal.add(a_guest("a", 1))
-    journal.add(a_guest("a", 2))
+    journal.add_guest(a_guest("a", 1))
+    journal.add_guest(a_guest("a", 2))
     assert [guest.attempt for guest in read_guests(path)] == [1, 2]
-    journal.remove("a")
+    journal.remove_guest("a")
     assert read_guests(path) == []
 
 
 def test_removing_what_is_not_there_writes_nothing(tmp_path: Path) -> None:
     path = tmp_path / "h.guests"
-    Journal(path).remove("a")
+    Journal(path).remove_guest("a")
     assert path.read_bytes() == b""
 
 
 def test_a_torn_last_line_never_happened(tmp_path: Path) -> None:
     path = tmp_path / "h.guests"
     journal = Journal(path)
-    journal.add(a_guest("a"))
-    journal.add(a_guest("b"))
+    journal.add_guest(a_guest("a"))
+    journal.add_guest(a_guest("b"))
     journal.close()
     whole = path.read_bytes()
     first = whole.index(b"\n") + 1
@@ -59,14 +59,14 @@ def test_a_torn_last_line_never_happened(tmp_path: Path) -> None:
         path.write_bytes(whole[:end])
         assert read_guests(path) == [a_guest("a")], end
     again = Journal(path)
-    again.add(a_guest("c"))
+    again.add_guest(a_guest("c"))
     assert read_guests(path) == [a_guest("a"), a_guest("c")]
 
 
 def test_damage_elsewhere_is_refused_by_line(tmp_path: Path) -> None:
     path = tmp_path / "h.guests"
     journal = Journal(path)
-    journal.add(a_guest("a"))
+    journal.add_guest(a_guest("a"))
     path.write_bytes(path.read_bytes() + b'{"spawned": 7}\n{"destroyed": "a"}\n')
     with pytest.raises(errors.Misconfigured, match="line 2"):
         read_guests(path)
@@ -76,9 +76,9 @@ def test_opening_forgets_the_past(tmp_path: Path) -> None:
     path = tmp_path / "h.guests"
     journal = Journal(path)
     for n in range(10):
-        journal.add(a_guest(f"u{n}"))
-        journal.remove(f"u{n}")
-    journal.add(a_guest("kept"))
+        journal.add_guest(a_guest(f"u{n}"))
+        journal.remove_guest(f"u{n}")
+    journal.add_guest(a_guest("kept"))
     journal.close()
     assert len(read_entries(path)) == 21
     Journal(path).close()
@@ -88,10 +88,10 @@ def test_opening_forgets_the_past(tmp_path: Path) -> None:
 def test_death_during_compaction_leaves_the_old_file(tmp_path: Path) -> None:
     path = tmp_path / "h.guests"
     journal = Journal(path)
-    journal.add(a_guest("a"))
+    journal.add_guest(a_guest("a"))
     journal.close()
     path.with_name("h.guests.new").write_bytes(b'{"spawned": {"uu')
-    assert Journal(path).guests() == [a_guest("a")]
+    assert Journal(path).list_guests() == [a_guest("a")]
 
 
 @settings(deadline=None)
@@ -101,11 +101,11 @@ def test_the_file_says_what_the_driver_says(tmp_path_factory: pytest.TempPathFac
     journal = Journal(path)
     for spawned, uuid in changes:
         if spawned:
-            journal.add(a_guest(uuid))
+            journal.add_guest(a_guest(uuid))
         else:
-            journal.remove(uuid)
-    assert read_guests(path) == journal.guests()
+            journal.remove_guest(uuid)
+    assert read_guests(path) == journal.list_guests()
     journal.close()
     reopened = Journal(path)
-    assert reopened.guests() == journal.guests()
+    assert reopened.list_guests() == journal.list_guests()
     reopened.close()

@@ -18,16 +18,16 @@ def test_the_recorded_host() -> None:
     cpus = (HostCpu(id=0, siblings=(0,)), HostCpu(id=1, siblings=(1,)))
     assert facts.cells == (NumaCell(id=0, memory_kib=5859532, cpus=cpus, pages={4: 1464883, 2048: 0, 1048576: 0}),)
     assert facts.machine_types["q35"] == facts.machine_types["pc-q35-7.2"] == "pc-q35-7.2"
-    default = facts.machine()
+    default = facts.machine_facts()
     assert (default.name, default.virt_type, default.max_vcpus, default.firmware) == ("pc-i440fx-7.2", "qemu", 255, ())
     assert default.cpu_modes == ("maximum", "host-model", "custom")
     assert default.cpu_models == ("qemu64", "Penryn", "Nehalem")
     assert "ide" in default.disk_buses
-    assert "ide" not in facts.machine("q35").disk_buses
+    assert "ide" not in facts.machine_facts("q35").disk_buses
 
 
 def test_features_that_the_model_implies_come_from_the_expanded_cpu() -> None:
-    plain = capabilities.parse(recorded("capabilities"), [recorded("domain-pc")], 1, 1)
+    plain = capabilities.parse_capabilities(recorded("capabilities"), [recorded("domain-pc")], 1, 1)
     assert {"avx2", "ht"} <= {*plain.cpu_features}
     assert "sse2" not in plain.cpu_features
     assert {"avx2", "ht", "sse2"} <= {*emulating().cpu_features}
@@ -35,9 +35,9 @@ def test_features_that_the_model_implies_come_from_the_expanded_cpu() -> None:
 
 def test_a_machine_type_nobody_asked_about_is_like_its_family() -> None:
     facts = emulating()
-    assert facts.machine("pc-q35-6.2").name == "pc-q35-7.2"
+    assert facts.machine_facts("pc-q35-6.2").name == "pc-q35-7.2"
     with pytest.raises(errors.BuildFailed, match="no machine type 's390-ccw'"):
-        facts.machine("s390-ccw")
+        facts.machine_facts("s390-ccw")
 
 
 def test_libvirt_is_asked_about_its_default_and_the_usual_machine_types() -> None:
@@ -50,7 +50,7 @@ def test_libvirt_is_asked_about_its_default_and_the_usual_machine_types() -> Non
 def test_a_host_without_cells_has_one() -> None:
     text = recorded("capabilities")
     start, end = text.index("<cells"), text.index("</cells>")
-    facts = capabilities.parse(text[:start] + text[end + len("</cells>") :], [recorded("domain-pc")], 1, 1)
+    facts = capabilities.parse_capabilities(text[:start] + text[end + len("</cells>") :], [recorded("domain-pc")], 1, 1)
     assert [cpu.id for cell in facts.cells for cpu in cell.cpus] == [0, 1]
 
 
@@ -59,7 +59,7 @@ def test_a_host_without_cells_has_one() -> None:
 )
 def test_unusable_capabilities_are_refused(text: str) -> None:
     with pytest.raises(errors.Misconfigured):
-        capabilities.parse(text, [recorded("domain-pc")], 1, 1)
+        capabilities.parse_capabilities(text, [recorded("domain-pc")], 1, 1)
 
 
 def test_cpu_sets() -> None:

@@ -27,7 +27,7 @@ def test_the_recorded_host() -> None:
     assert node.attributes["supported_instances"] == [["x86_64", "qemu", "hvm"], ["i686", "qemu", "hvm"]]
     assert node.attributes["cpu_info"]["topology"] == {"cells": 1, "cores": 2, "threads": 1}
     assert node.attributes["hypervisor_hostname"] == "h1.example.org"
-    stats.check(stats.cleaned(node))
+    stats.check_stats(stats.clean_stats(node))
 
 
 def test_dedicated_cpus_are_a_resource_class() -> None:
@@ -62,18 +62,18 @@ def test_each_guest_takes_memory_for_its_hypervisor_too() -> None:
 
     node = node_of(emulating(), "h", QEMU, memory_mb=2048, disk_gb=99)
     tracker = ResourceTracker([msgspec.structs.replace(node, cpu_allocation_ratio=4.0)])
-    tracker.hold(guest("a", 512))
-    assert tracker.claim(guest("b", 825)) == "No room for MiB of memory (512 used + 825 > 1336)."
-    assert tracker.claim(guest("b", 824)) is None
-    assert tracker.stats(0)[0].reserved_memory_mb == 612
-    tracker.release("a")
-    assert tracker.stats(0)[0].reserved_memory_mb == 512
+    tracker.hold_resources(guest("a", 512))
+    assert tracker.claim_resources(guest("b", 825)) == "No room for MiB of memory (512 used + 825 > 1336)."
+    assert tracker.claim_resources(guest("b", 824)) is None
+    assert tracker.report_nodes(0)[0].reserved_memory_mb == 612
+    tracker.release_resources("a")
+    assert tracker.report_nodes(0)[0].reserved_memory_mb == 512
 
 
 def test_numa_nodes_are_reported_if_that_is_asked_for() -> None:
     def nodes(facts: HostFacts, **changes: Any) -> list[tuple[int, int]]:
         node = node_of(facts, "h1", GuestSettings(**changes), memory_mb=16384, disk_gb=99)
-        stats.check(node)
+        stats.check_stats(node)
         return [(each.vcpus, each.memory_mb) for each in node.numa_nodes]
 
     assert nodes(server()) == []

@@ -22,57 +22,57 @@ def a_guest(uuid: str, *, vcpus: int = 1, memory_mb: int = 512, disk_gb: int = 1
 def test_capacity_takes_reserved_off_before_the_ratio() -> None:
     offered = ComputeNode(host="h", node="h", vcpus=4, memory_mb=1000, disk_gb=10, ram_allocation_ratio=1.5)
     node = msgspec.structs.replace(offered, reserved_memory_mb=200, reserved_disk_gb=20)
-    assert node.capacity == HostCapacity(vcpus=16.0, memory_mb=1200.0, disk_gb=0.0)
+    assert node.total_capacity == HostCapacity(vcpus=16.0, memory_mb=1200.0, disk_gb=0.0)
 
 
 def test_the_last_guest_that_fits_is_taken_and_the_next_is_told_what_is_short() -> None:
     tracker = ResourceTracker([NODE])
-    assert tracker.claim(a_guest("a", vcpus=8, memory_mb=4096, disk_gb=40)) is None
-    refusal = tracker.claim(a_guest("b", vcpus=1, memory_mb=1, disk_gb=0))
+    assert tracker.claim_resources(a_guest("a", vcpus=8, memory_mb=4096, disk_gb=40)) is None
+    refusal = tracker.claim_resources(a_guest("b", vcpus=1, memory_mb=1, disk_gb=0))
     assert refusal == "No room for vCPUs (8 used + 1 > 8), MiB of memory (4096 used + 1 > 4096)."
 
 
 def test_a_refused_claim_takes_nothing() -> None:
     tracker = ResourceTracker([NODE])
-    assert tracker.claim(a_guest("a", memory_mb=5000)) is not None
-    assert tracker.claim(a_guest("b", memory_mb=4096)) is None
+    assert tracker.claim_resources(a_guest("a", memory_mb=5000)) is not None
+    assert tracker.claim_resources(a_guest("b", memory_mb=4096)) is None
 
 
 def test_limits_bind_where_they_are_tighter_and_never_loosen_the_hosts_own() -> None:
     tracker = ResourceTracker([NODE])
     tight = HostCapacity(vcpus=2, memory_mb=99999, disk_gb=99999)
-    assert tracker.claim(a_guest("a", vcpus=3), tight) == "No room for vCPUs (0 used + 3 > 2)."
-    assert tracker.claim(a_guest("b", memory_mb=4097), tight) == "No room for MiB of memory (0 used + 4097 > 4096)."
+    assert tracker.claim_resources(a_guest("a", vcpus=3), tight) == "No room for vCPUs (0 used + 3 > 2)."
+    assert tracker.claim_resources(a_guest("b", memory_mb=4097), tight) == "No room for MiB of memory (0 used + 4097 > 4096)."
 
 
 def test_release_gives_back_and_is_idempotent() -> None:
     tracker = ResourceTracker([NODE])
-    assert tracker.claim(a_guest("a", memory_mb=4096)) is None
-    tracker.release("a")
-    tracker.release("a")
-    assert tracker.claim(a_guest("b", memory_mb=4096)) is None
+    assert tracker.claim_resources(a_guest("a", memory_mb=4096)) is None
+    tracker.release_resources("a")
+    tracker.release_resources("a")
+    assert tracker.claim_resources(a_guest("b", memory_mb=4096)) is None
 
 
 def test_a_running_guest_is_counted_even_where_it_does_not_fit() -> None:
     tracker = ResourceTracker([NODE])
-    tracker.hold(a_guest("a", memory_mb=5000))
-    assert tracker.claim(a_guest("b", memory_mb=1)) == "No room for MiB of memory (5000 used + 1 > 4096)."
-    assert tracker.stats(0)[0].memory_mb_used == 5000
+    tracker.hold_resources(a_guest("a", memory_mb=5000))
+    assert tracker.claim_resources(a_guest("b", memory_mb=1)) == "No room for MiB of memory (5000 used + 1 > 4096)."
+    assert tracker.report_nodes(0)[0].memory_mb_used == 5000
 
 
 def test_nodes_are_counted_apart_and_an_unknown_one_is_refused() -> None:
     tracker = ResourceTracker([NODE, ComputeNode(host="h1", node="n2", vcpus=1, memory_mb=512, disk_gb=1)])
-    assert tracker.claim(a_guest("a", memory_mb=4096)) is None
-    assert tracker.claim(a_guest("b", node="n2")) is None
-    assert tracker.claim(a_guest("c", node="n3")) == "This host has no node 'n3'."
+    assert tracker.claim_resources(a_guest("a", memory_mb=4096)) is None
+    assert tracker.claim_resources(a_guest("b", node="n2")) is None
+    assert tracker.claim_resources(a_guest("c", node="n3")) == "This host has no node 'n3'."
 
 
 def test_stats_count_guests_and_not_builds_under_way() -> None:
     tracker = ResourceTracker([NODE])
-    assert tracker.claim(a_guest("a", vcpus=2)) is None
-    assert tracker.stats(3)[0].running_vms == 0
-    tracker.hold(a_guest("a", vcpus=2))
-    stats = tracker.stats(3)[0]
+    assert tracker.claim_resources(a_guest("a", vcpus=2)) is None
+    assert tracker.report_nodes(3)[0].running_vms == 0
+    tracker.hold_resources(a_guest("a", vcpus=2))
+    stats = tracker.report_nodes(3)[0]
     assert (stats.running_vms, stats.vcpus_used, stats.memory_mb_used, stats.disk_gb_used) == (1, 2, 512, 1)
     assert (stats.queued_builds, stats.vcpus, stats.cpu_allocation_ratio) == (3, 4, 2.0)
 
@@ -84,10 +84,10 @@ def test_failed_builds_fade() -> None:
         tracker.build_failed()
     told = []
     for now[0] in (100.0, 130.0, 160.0, 220.0, 700.0):
-        told.append(tracker.stats(0)[0].failed_builds)
+        told.append(tracker.report_nodes(0)[0].failed_builds)
     assert told == [4.0, 3.0, 2.0, 1.0, 0.0]
     tracker.build_failed()
-    assert tracker.stats(0)[0].failed_builds == 1.0
+    assert tracker.report_nodes(0)[0].failed_builds == 1.0
 
 
 @settings(deadline=None)
@@ -97,9 +97,9 @@ def test_claims_never_exceed_what_is_offered(steps: list[tuple[str, int, int, bo
     tracker, granted = ResourceTracker([NODE]), dict[str, tuple[int, int]]()
     for uuid, vcpus, memory_mb, leave in steps:
         if leave:
-            tracker.release(uuid)
+            tracker.release_resources(uuid)
             granted.pop(uuid, None)
-        elif uuid not in granted and tracker.claim(a_guest(uuid, vcpus=vcpus, memory_mb=memory_mb)) is None:
+        elif uuid not in granted and tracker.claim_resources(a_guest(uuid, vcpus=vcpus, memory_mb=memory_mb)) is None:
             granted[uuid] = (vcpus, memory_mb)
         assert sum(v for v, _ in granted.values()) <= 8
         assert sum(m for _, m in granted.values()) <= 4096
@@ -114,44 +114,44 @@ def a_gpu_guest(uuid: str, gpus: int, **others: int) -> Guest:
 
 def test_custom_resource_classes_are_admitted_up_to_what_the_host_has() -> None:
     tracker = ResourceTracker([GPU_NODE])
-    assert tracker.claim(a_gpu_guest("a", 2)) is None
-    assert tracker.claim(a_gpu_guest("b", 2)) == "No room for CUSTOM_GPU (2 used + 2 > 3)."
-    assert tracker.claim(a_gpu_guest("b", 1, CUSTOM_NIC=1)) == "No room for CUSTOM_NIC (0 used + 1 > 0)."
-    assert tracker.claim(a_gpu_guest("b", 1)) is None
-    tracker.release("a")
-    assert tracker.claim(a_gpu_guest("c", 2)) is None
+    assert tracker.claim_resources(a_gpu_guest("a", 2)) is None
+    assert tracker.claim_resources(a_gpu_guest("b", 2)) == "No room for CUSTOM_GPU (2 used + 2 > 3)."
+    assert tracker.claim_resources(a_gpu_guest("b", 1, CUSTOM_NIC=1)) == "No room for CUSTOM_NIC (0 used + 1 > 0)."
+    assert tracker.claim_resources(a_gpu_guest("b", 1)) is None
+    tracker.release_resources("a")
+    assert tracker.claim_resources(a_gpu_guest("c", 2)) is None
 
 
 def test_limits_on_a_class_bind_where_they_are_tighter() -> None:
     tracker = ResourceTracker([GPU_NODE])
     room = HostCapacity(vcpus=99, memory_mb=9999, disk_gb=99)
-    assert tracker.claim(a_gpu_guest("a", 2), msgspec.structs.replace(room, resources={"CUSTOM_GPU": 1})) is not None
-    assert tracker.claim(a_gpu_guest("a", 4), msgspec.structs.replace(room, resources={"CUSTOM_GPU": 9})) is not None
-    assert tracker.claim(a_gpu_guest("a", 3), room) is None, "a sender that does not know of the class says nothing of it"
+    assert tracker.claim_resources(a_gpu_guest("a", 2), msgspec.structs.replace(room, resources={"CUSTOM_GPU": 1})) is not None
+    assert tracker.claim_resources(a_gpu_guest("a", 4), msgspec.structs.replace(room, resources={"CUSTOM_GPU": 9})) is not None
+    assert tracker.claim_resources(a_gpu_guest("a", 3), room) is None, "a sender that does not know of the class says nothing of it"
 
 
 def test_guests_are_told_with_their_classes_and_held_where_there_are_none() -> None:
     tracker = ResourceTracker([GPU_NODE])
-    tracker.hold(a_gpu_guest("a", 5, CUSTOM_NIC=1))
-    assert tracker.claim(a_gpu_guest("b", 1)) == "No room for CUSTOM_GPU (5 used + 1 > 3)."
-    [stats] = tracker.stats(0)
+    tracker.hold_resources(a_gpu_guest("a", 5, CUSTOM_NIC=1))
+    assert tracker.claim_resources(a_gpu_guest("b", 1)) == "No room for CUSTOM_GPU (5 used + 1 > 3)."
+    [stats] = tracker.report_nodes(0)
     assert (stats.resources, stats.resources_used) == ({"CUSTOM_GPU": 3}, {"CUSTOM_GPU": 5, "CUSTOM_NIC": 1})
 
 
 def test_a_guest_counts_as_what_its_flavor_says_instead_of_its_size() -> None:
     tracker = ResourceTracker([NODE])
     free = msgspec.structs.replace(a_guest("a", vcpus=99, disk_gb=99), resources={"VCPU": 0, "DISK_GB": 0, "MEMORY_MB": 4096})
-    assert tracker.claim(free) is None
-    tracker.hold(free)
-    [stats] = tracker.stats(0)
+    assert tracker.claim_resources(free) is None
+    tracker.hold_resources(free)
+    [stats] = tracker.report_nodes(0)
     assert (stats.vcpus_used, stats.memory_mb_used, stats.disk_gb_used) == (0, 4096, 0)
 
 
 def test_what_takes_nothing_of_a_thing_is_not_refused_for_it() -> None:
     """As schedulers see it: a server without disk fits on a host whose disk is over-full."""
     tracker = ResourceTracker([NODE])
-    tracker.hold(a_guest("a", disk_gb=50))
-    assert tracker.claim(a_guest("b", disk_gb=0)) is None
+    tracker.hold_resources(a_guest("a", disk_gb=50))
+    assert tracker.claim_resources(a_guest("b", disk_gb=0)) is None
 
 
 @settings(deadline=None)
@@ -160,11 +160,11 @@ def test_a_class_is_never_admitted_beyond_its_total(steps: list[tuple[str, int, 
     tracker, granted = ResourceTracker([GPU_NODE]), dict[str, int]()
     for uuid, gpus, leave in steps:
         if leave:
-            tracker.release(uuid)
+            tracker.release_resources(uuid)
             granted.pop(uuid, None)
         elif uuid not in granted:
             fits = sum(granted.values()) + gpus <= 3
-            assert (tracker.claim(a_gpu_guest(uuid, gpus)) is None) is (fits and len(granted) < 8)
+            assert (tracker.claim_resources(a_gpu_guest(uuid, gpus)) is None) is (fits and len(granted) < 8)
             if fits:
                 granted[uuid] = gpus
 
@@ -190,14 +190,14 @@ def test_stats_are_the_sum_of_the_guests_whatever_came_and_went(steps: list[tupl
         if elsewhere:
             guest = msgspec.structs.replace(guest, node="n2")
         if what == "release":
-            tracker.release(uuid)
+            tracker.release_resources(uuid)
             running.pop(uuid, None)
         elif what == "hold":
-            tracker.hold(guest)
+            tracker.hold_resources(guest)
             running[uuid] = guest
-        elif tracker.claim(guest) is None:
+        elif tracker.claim_resources(guest) is None:
             running.pop(uuid, None)  # a claim takes the place of what the uuid held
-    for stats in tracker.stats(0):
+    for stats in tracker.report_nodes(0):
         guests = [guest for guest in running.values() if guest.node == stats.node]
         assert stats.running_vms == len(guests)
         assert stats.vcpus_used == sum(guest.vcpus for guest in guests)
@@ -209,12 +209,12 @@ def test_stats_are_the_sum_of_the_guests_whatever_came_and_went(steps: list[tupl
 def test_what_a_host_offers_may_change_under_its_claims() -> None:
     tracker = ResourceTracker([ComputeNode(host="h", node="n", vcpus=1, memory_mb=512, disk_gb=10)])
     guest = Guest(uuid="a", name="a", node="n", fence=1, attempt=1, builder="h:1", vcpus=1, memory_mb=512, disk_gb=1)
-    assert tracker.claim(guest) is None
+    assert tracker.claim_resources(guest) is None
     other = msgspec.structs.replace(guest, uuid="b")
-    assert tracker.claim(other) is not None
-    tracker.offer([ComputeNode(host="h", node="n", vcpus=2, memory_mb=1024, disk_gb=10)])
-    assert tracker.claim(other) is None
-    assert tracker.claim(msgspec.structs.replace(guest, uuid="c")) is not None, "earlier claims count"
+    assert tracker.claim_resources(other) is not None
+    tracker.set_nodes([ComputeNode(host="h", node="n", vcpus=2, memory_mb=1024, disk_gb=10)])
+    assert tracker.claim_resources(other) is None
+    assert tracker.claim_resources(msgspec.structs.replace(guest, uuid="c")) is not None, "earlier claims count"
 
 
 def test_no_more_is_taken_of_a_numa_node_than_it_has() -> None:
@@ -224,18 +224,21 @@ def test_no_more_is_taken_of_a_numa_node_than_it_has() -> None:
     def tied(uuid: str, memory_mb: int, *numa_nodes: int, vcpus: int = 1) -> Guest:
         return msgspec.structs.replace(a_guest(uuid, memory_mb=memory_mb, vcpus=vcpus), numa_nodes=numa_nodes)
 
-    assert tracker.claim(tied("a", 1000, 0)) is None
-    assert tracker.claim(tied("b", 1000, 0)) == "No room for NUMA0_MEMORY_MB (1000 used + 1000 > 1024)."
-    assert tracker.claim(tied("c", 2000, 1, vcpus=6)) is None
-    assert tracker.claim(tied("d", 48, 0, 1, vcpus=2)) == "No room for vCPUs (7 used + 2 > 8), NUMA1_VCPU (6 used + 1 > 6)."
-    tracker.release("c")
-    assert tracker.claim(tied("d", 48, 0, 1, vcpus=2)) is None
-    tracker.hold(a_guest("of no node", memory_mb=500))
+    assert tracker.claim_resources(tied("a", 1000, 0)) is None
+    assert tracker.claim_resources(tied("b", 1000, 0)) == "No room for NUMA0_MEMORY_MB (1000 used + 1000 > 1024)."
+    assert tracker.claim_resources(tied("c", 2000, 1, vcpus=6)) is None
     assert (
-        tracker.claim(tied("e", 2548, 0)) == "No room for NUMA0_VCPU (3 used + 1 > 2), NUMA0_MEMORY_MB (1524 used + 2548 > 1024)."
+        tracker.claim_resources(tied("d", 48, 0, 1, vcpus=2)) == "No room for vCPUs (7 used + 2 > 8), NUMA1_VCPU (6 used + 1 > 6)."
     )
-    assert tracker.claim(tied("e", 2548, 1)) is None
-    refused = tracker.claim(tied("f", 1, 2))
+    tracker.release_resources("c")
+    assert tracker.claim_resources(tied("d", 48, 0, 1, vcpus=2)) is None
+    tracker.hold_resources(a_guest("of no node", memory_mb=500))
+    assert (
+        tracker.claim_resources(tied("e", 2548, 0))
+        == "No room for NUMA0_VCPU (3 used + 1 > 2), NUMA0_MEMORY_MB (1524 used + 2548 > 1024)."
+    )
+    assert tracker.claim_resources(tied("e", 2548, 1)) is None
+    refused = tracker.claim_resources(tied("f", 1, 2))
     assert refused is not None
     assert refused.startswith("No room for MiB of memory (4096 used + 1 > 4096), NUMA2_VCPU")
-    assert tracker.stats(0)[0].resources_used == {}
+    assert tracker.report_nodes(0)[0].resources_used == {}

@@ -230,10 +230,10 @@ def test_what_is_no_snapshot_fails_the_build_and_where_there_is_none_no_host_can
     store = FolderStore(tmp_path / "images")
     with pytest.raises(errors.ServiceUnavailable):
         spawn(driver, a_guest("b"), SNAPSHOT)
-    store.save("s", b"half a sna")
+    store.save_snapshot("s", b"half a sna")
     with pytest.raises(errors.BuildFailed, match="The snapshot cannot be copied"):
         spawn(driver, a_guest("b"), SNAPSHOT)
-    store.remove("s")
+    store.remove_snapshot("s")
     with pytest.raises(errors.BuildAborted, match="is not in the image store"):
         spawn(driver, a_guest("b"), SNAPSHOT)
 

@@ -19,7 +19,7 @@ def conf(*arguments: str) -> cfg.ConfigOpts:
 
 
 def test_the_defaults_of_options_and_settings_are_the_same() -> None:
-    assert opts.settings(conf()) == ConductorSettings()
+    assert opts.read_settings(conf()) == ConductorSettings()
 
 
 def test_every_option_has_help_and_is_listed() -> None:
@@ -34,7 +34,7 @@ def test_every_option_has_help_and_is_listed() -> None:
 def test_former_option_name_is_read(tmp_path: Path) -> None:
     path = tmp_path / "former.conf"
     path.write_text("[conductor]\nround_pace = 0.5\n")
-    assert opts.settings(conf(f"--config-file={path}")).build_batch_window == 0.5
+    assert opts.read_settings(conf(f"--config-file={path}")).build_batch_window == 0.5
 
 
 def test_values_are_taken_from_the_configuration() -> None:
@@ -42,7 +42,7 @@ def test_values_are_taken_from_the_configuration() -> None:
     made.register_opts(opts.CONDUCTOR_OPTS, group="conductor")
     made.set_override("lease_seconds", 12.5, group="conductor")
     made.set_override("workers", 3, group="conductor")
-    settings = opts.settings(made)
+    settings = opts.read_settings(made)
     assert (settings.lease_seconds, settings.workers) == (12.5, 3)
 
 
@@ -60,10 +60,10 @@ def test_deletes_are_remembered_for_a_day_at_least(age: float, fits: bool) -> No
     made.register_opts(opts.CONDUCTOR_OPTS, group="conductor")
     made.set_override("purge_age", age, group="conductor")
     if fits:
-        assert opts.settings(made).purge_age == age
+        assert opts.read_settings(made).purge_age == age
     else:
         with pytest.raises(errors.Misconfigured, match="purge_age must be 0, or at least 86400"):
-            opts.settings(made)
+            opts.read_settings(made)
 
 
 @pytest.mark.parametrize(
@@ -72,11 +72,11 @@ def test_deletes_are_remembered_for_a_day_at_least(age: float, fits: bool) -> No
 def test_hosts_are_mapped_as_a_file_says(text: str, meant: str, tmp_path: Path) -> None:
     file = tmp_path / "conductor.conf"
     file.write_text(f"[conductor]\nmap_hosts = {text}\n")
-    assert opts.settings(conf(f"--config-file={file}")).map_hosts == meant
+    assert opts.read_settings(conf(f"--config-file={file}")).map_hosts == meant
 
 
 def test_another_word_for_which_hosts_are_mapped_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "conductor.conf"
     file.write_text("[conductor]\nmap_hosts = perhaps\n")
     with pytest.raises(cfg.ConfigFileValueError, match="map_hosts"):
-        opts.settings(conf(f"--config-file={file}"))
+        opts.read_settings(conf(f"--config-file={file}"))

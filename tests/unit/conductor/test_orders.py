@@ -40,7 +40,7 @@ class Recorder(ComputeClient):
         self.away = False
         self.too_large: set[str] = set()
 
-    def order(self, orders: Sequence[HostOrders]) -> None:
+    def send_orders(self, orders: Sequence[HostOrders]) -> None:
         if self.away:
             raise errors.CellUnavailable("no way there")
         for context, host, _ in orders:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from conductor.cell_conductor import decide
+from conductor.cell_conductor import decide_report
 from objects.build import Report, ReportKind
 from objects.instance import Failure, FailureClass, Instance, State
 from objects.lifecycle import Change, Refused
@@ -35,7 +35,7 @@ def row(state: State, **changes: object) -> Instance:
 
 
 def after(before: Instance, said: Report) -> Instance:
-    outcome = decide(before, said, NOW)
+    outcome = decide_report(before, said, NOW)
     assert isinstance(outcome, Change), outcome
     return outcome.row
 
@@ -63,7 +63,7 @@ def test_a_failure_without_a_reason_is_the_hosts() -> None:
 @pytest.mark.parametrize("stale", [{"host": "h2"}, {"attempt": 1}, {"attempt": 3}])
 def test_what_comes_from_another_attempt_or_host_is_refused(kind: ReportKind, stale: dict[str, object]) -> None:
     state = State.DELETING if kind is ReportKind.GONE else State.BUILDING
-    outcome = decide(row(state), report(kind, **stale), NOW)
+    outcome = decide_report(row(state), report(kind, **stale), NOW)
     assert isinstance(outcome, Refused)
     assert not outcome.done
 
@@ -71,6 +71,6 @@ def test_what_comes_from_another_attempt_or_host_is_refused(kind: ReportKind, st
 @pytest.mark.parametrize("kind", [ReportKind.ACCEPT, ReportKind.ACTIVE, ReportKind.FAILED])
 @pytest.mark.parametrize("stale", [{"fence": 2}, {"fence": 4}, {"builder": "h1:b"}])
 def test_what_comes_under_another_fence_or_from_another_start_is_refused(kind: ReportKind, stale: dict[str, object]) -> None:
-    outcome = decide(ROW, report(kind, **stale), NOW)
+    outcome = decide_report(ROW, report(kind, **stale), NOW)
     assert isinstance(outcome, Refused)
     assert not outcome.done

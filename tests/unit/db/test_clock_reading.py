@@ -32,8 +32,8 @@ class SlowConnection(sqlite3.Connection):
 def test_a_late_answer_is_asked_for_again() -> None:
     SlowCursor.late = True
     reading = ClockReading()
-    reading.take(sqlite3.connect(":memory:", factory=SlowConnection), "sqlite")
-    now = reading.now()
+    reading.take_reading(sqlite3.connect(":memory:", factory=SlowConnection), "sqlite")
+    now = reading.current_time()
     assert now is not None
     assert CLOSE_READING_S < LATE / 10
     assert abs(now - time.time()) < LATE / 2

@@ -19,11 +19,11 @@ from objects import errors
     ],
 )
 def test_driver_is_completed(given: str, driver: str) -> None:
-    assert urls.parse(given).drivername == driver
+    assert urls.parse_url(given).drivername == driver
 
 
 def test_time_outs_are_completed_where_the_url_leaves_them_open() -> None:
-    query = urls.parse("mysql://u@h/d?read_timeout=3").query
+    query = urls.parse_url("mysql://u@h/d?read_timeout=3").query
 
     assert query["read_timeout"] == "3"
     assert query["connect_timeout"] == str(urls.CONNECT_TIMEOUT_S)
@@ -44,47 +44,47 @@ def test_time_outs_are_completed_where_the_url_leaves_them_open() -> None:
 )
 def test_url_that_cannot_work_is_refused_without_its_password(given: str) -> None:
     with pytest.raises(errors.Misconfigured) as caught:
-        urls.parse(given)
+        urls.parse_url(given)
 
     assert "sqlite:////" in str(caught.value)
     assert "secret" not in str(caught.value)
 
 
 def test_a_schema_change_has_time_unless_the_url_says_how_much() -> None:
-    assert urls.parse(urls.patient("mysql://u@h/d?read_timeout=3")).query["read_timeout"] == "3"
-    assert urls.parse(urls.patient("mysql://u@h/d")).query["read_timeout"] == str(urls.SCHEMA_TIMEOUT_S)
-    assert urls.patient("sqlite:////var/lib/api.db") == "sqlite:////var/lib/api.db"
+    assert urls.parse_url(urls.with_schema_timeout("mysql://u@h/d?read_timeout=3")).query["read_timeout"] == "3"
+    assert urls.parse_url(urls.with_schema_timeout("mysql://u@h/d")).query["read_timeout"] == str(urls.SCHEMA_TIMEOUT_S)
+    assert urls.with_schema_timeout("sqlite:////var/lib/api.db") == "sqlite:////var/lib/api.db"
 
 
 def test_synchronous_is_an_option_of_the_url() -> None:
-    full = urls.parse("sqlite:////var/lib/api.db?synchronous=full")
+    full = urls.parse_url("sqlite:////var/lib/api.db?synchronous=full")
 
-    assert urls.synchronous(full) == "FULL"
-    assert urls.synchronous(urls.parse("sqlite:////var/lib/api.db")) == "NORMAL"
+    assert urls.synchronous_mode(full) == "FULL"
+    assert urls.synchronous_mode(urls.parse_url("sqlite:////var/lib/api.db")) == "NORMAL"
     assert "synchronous" not in urls.for_driver(full)
     with pytest.raises(errors.Misconfigured, match="MAYBE"):
-        urls.parse("sqlite:////var/lib/api.db?synchronous=maybe")
+        urls.parse_url("sqlite:////var/lib/api.db?synchronous=maybe")
 
 
 def test_shown_url_hides_the_password_and_what_was_completed() -> None:
-    assert urls.masked("mysql://u:secret@h/d") == "mysql://u:***@h/d"
+    assert urls.masked_url("mysql://u:secret@h/d") == "mysql://u:***@h/d"
 
 
 def test_the_time_for_an_answer_is_an_option_of_the_url_on_every_server() -> None:
-    given = urls.parse("postgresql://u@h/d?read_timeout=2")
+    given = urls.parse_url("postgresql://u@h/d?read_timeout=2")
 
     assert urls.read_timeout(given) == 2.0
     assert "read_timeout" not in urls.for_driver(given), "libpq knows no such thing"
-    assert urls.read_timeout(urls.parse("mysql://u@h/d")) == urls.ANSWER_TIMEOUT_S
-    assert urls.read_timeout(urls.parse(urls.patient("postgresql://u@h/d"))) == urls.SCHEMA_TIMEOUT_S
+    assert urls.read_timeout(urls.parse_url("mysql://u@h/d")) == urls.ANSWER_TIMEOUT_S
+    assert urls.read_timeout(urls.parse_url(urls.with_schema_timeout("postgresql://u@h/d"))) == urls.SCHEMA_TIMEOUT_S
     with pytest.raises(errors.Misconfigured, match="read_timeout=soon"):
-        urls.read_timeout(urls.parse("postgresql://u@h/d?read_timeout=soon"))
+        urls.read_timeout(urls.parse_url("postgresql://u@h/d?read_timeout=soon"))
 
 
 def test_the_plain_driver_is_for_mariadb_only() -> None:
-    assert urls.plain_driver(urls.parse("mysql://u@h/d?plain_driver=True"))
-    assert not urls.plain_driver(urls.parse("mysql://u@h/d"))
-    assert "plain" not in urls.for_driver(urls.parse("mysql://u@h/d?plain_driver=true"))
+    assert urls.plain_driver(urls.parse_url("mysql://u@h/d?plain_driver=True"))
+    assert not urls.plain_driver(urls.parse_url("mysql://u@h/d"))
+    assert "plain" not in urls.for_driver(urls.parse_url("mysql://u@h/d?plain_driver=true"))
     for wrong in ("mysql://u@h/d?plain_driver=maybe", "postgresql://u@h/d?plain_driver=true", "sqlite:////x.db?plain_driver=true"):
         with pytest.raises(errors.Misconfigured, match="plain_driver"):
-            urls.parse(wrong)
+            urls.parse_url(wrong)

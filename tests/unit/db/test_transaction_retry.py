@@ -91,7 +91,7 @@ class Failing:
     ],
 )
 def test_what_an_error_means(error: Exception, trouble: ErrorKind) -> None:
-    assert retry.classify(error) is trouble
+    assert retry.classify_error(error) is trouble
 
 
 @pytest.mark.parametrize(
@@ -116,7 +116,7 @@ def test_what_an_error_of_a_commit_leaves_open(error: Exception, unsure: bool) -
 def test_transaction_that_met_another_is_run_again_until_it_succeeds() -> None:
     transaction = Failing(oslo_exception.DBDeadlock(), times=2)
 
-    assert retry.again(transaction, oslo_exception.DBDeadlock()) == "done"
+    assert retry.retry_transaction(transaction, oslo_exception.DBDeadlock()) == "done"
     assert transaction.runs == 3
 
 
@@ -125,7 +125,7 @@ def test_attempts_are_bounded_and_the_last_error_is_raised(monkeypatch: pytest.M
     transaction = Failing(oslo_exception.DBDeadlock(), times=1000)
 
     with pytest.raises(oslo_exception.DBDeadlock):
-        retry.again(transaction, oslo_exception.DBDeadlock())
+        retry.retry_transaction(transaction, oslo_exception.DBDeadlock())
     assert transaction.runs == 3, "the first failure, handed over, was one of the four attempts"
 
 
@@ -134,7 +134,7 @@ def test_total_time_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     transaction = Failing(oslo_exception.DBDeadlock(), times=1000)
 
     with pytest.raises(oslo_exception.DBDeadlock):
-        retry.again(transaction, oslo_exception.DBDeadlock())
+        retry.retry_transaction(transaction, oslo_exception.DBDeadlock())
     assert transaction.runs == 0
 
 
@@ -142,7 +142,7 @@ def test_lost_connection_gets_fewer_attempts() -> None:
     transaction = Failing(oslo_exception.DBConnectionError(), times=1000)
 
     with pytest.raises(oslo_exception.DBConnectionError):
-        retry.again(transaction, oslo_exception.DBConnectionError())
+        retry.retry_transaction(transaction, oslo_exception.DBConnectionError())
     assert transaction.runs == retry.LOST_ATTEMPTS - 1
 
 
@@ -150,7 +150,7 @@ def test_error_of_another_kind_ends_the_attempts_at_once() -> None:
     transaction = Failing(KeyError("row"), times=1000)
 
     with pytest.raises(KeyError):
-        retry.again(transaction, oslo_exception.DBDeadlock())
+        retry.retry_transaction(transaction, oslo_exception.DBDeadlock())
     assert transaction.runs == 1
 
 
@@ -158,5 +158,5 @@ def test_a_server_that_let_the_first_run_wait_is_not_waited_for_again() -> None:
     transaction = Failing(oslo_exception.DBConnectionError(), times=1000)
 
     with pytest.raises(oslo_exception.DBConnectionError):
-        retry.again(transaction, oslo_exception.DBConnectionError(), spent=retry.LOST_TIMEOUT_S)
+        retry.retry_transaction(transaction, oslo_exception.DBConnectionError(), spent=retry.LOST_TIMEOUT_S)
     assert transaction.runs == 0

@@ -14,16 +14,16 @@ def test_turns_come_in_the_order_of_asking() -> None:
     order: list[int] = []
 
     def write(number: int) -> None:
-        assert turn.take(timeout=10)
+        assert turn.take_turn(timeout=10)
         order.append(number)
         turn.hand_on()
 
-    assert turn.take(timeout=10)
+    assert turn.take_turn(timeout=10)
     threads = []
     for number in range(5):
         threads.append(threading.Thread(target=write, args=(number,)))
         threads[-1].start()
-        assert wait_until(lambda: turn.waiting == len(threads), 90.0)
+        assert wait_until(lambda: turn.waiting_count == len(threads), 90.0)
     turn.hand_on()
     for thread in threads:
         thread.join(10)
@@ -33,19 +33,19 @@ def test_turns_come_in_the_order_of_asking() -> None:
 
 def test_who_gives_up_does_not_hold_up_the_others() -> None:
     turn = Turn(exclusive=True)
-    assert turn.take(timeout=10)
+    assert turn.take_turn(timeout=10)
 
-    assert not turn.take(timeout=0.01)
+    assert not turn.take_turn(timeout=0.01)
     turn.hand_on()
 
-    assert turn.take(timeout=0.01)
+    assert turn.take_turn(timeout=0.01)
 
 
 def test_no_turns_where_the_server_has_locks_of_its_own() -> None:
     turn = Turn(exclusive=False)
 
-    assert turn.take(timeout=0.01)
-    assert turn.take(timeout=0.01)
+    assert turn.take_turn(timeout=0.01)
+    assert turn.take_turn(timeout=0.01)
 
 
 def test_one_turn_per_file_for_as_long_as_someone_uses_it() -> None:

@@ -17,7 +17,7 @@ ACCESS = Access(transport_url="rabbit://", database_url="mysql://")
 
 
 def test_one_command_forks_all_cell_conductors_and_one_all_agents() -> None:
-    members = {member.name: member for member in SHAPE.members()}
+    members = {member.name: member for member in SHAPE.list_members()}
     assert list(members) == ["cell-conductors", "scheduler-1", "super-conductor-1", "api-1", "agents"]
     assert members["cell-conductors"].forks == 6
     assert (members["agents"].role, members["agents"].forks) == (Role.COMPUTE, 2)
@@ -26,14 +26,14 @@ def test_one_command_forks_all_cell_conductors_and_one_all_agents() -> None:
 
 def test_every_host_is_in_one_process_with_the_files_of_its_cell(tmp_path: Path) -> None:
     folder = Folder(tmp_path)
-    folder.prepare()
+    folder.make_folders()
     notes = notes_of(folder, SHAPE)
     for cell in SHAPE.cell_names():
         write_cell(folder, notes, cell, ACCESS, {})
     write_others(folder, notes)
     agents = msgspec.json.decode((folder.etc / "agents.json").read_bytes(), type=Forks).agents
     assert [[len(part.hosts) for part in process] for process in agents] == [[4, 2], [2, 4]]
-    assert [host for process in agents for part in process for host in part.hosts] == [host.name for host in SHAPE.hosts()]
+    assert [host for process in agents for part in process for host in part.hosts] == [host.name for host in SHAPE.list_hosts()]
     assert agents[0][1] == CellHosts(files=("cell2-compute.conf", "cell2-hosts.conf"), hosts=("cell2-host1", "cell2-host2"))
     conductors = msgspec.json.decode((folder.etc / "cell-conductors.json").read_bytes(), type=Forks).conductors
     assert conductors == (("cell1.conf",),) * 2 + (("cell2.conf",),) * 2 + (("cell3.conf",),) * 2
@@ -42,4 +42,4 @@ def test_every_host_is_in_one_process_with_the_files_of_its_cell(tmp_path: Path)
 
 
 def test_what_is_forked_is_not_monitored(tmp_path: Path) -> None:
-    assert set(notes_of(Folder(tmp_path), SHAPE).monitoring()) == {"scheduler-1", "super-conductor-1", "api-1"}
+    assert set(notes_of(Folder(tmp_path), SHAPE).monitored_ports()) == {"scheduler-1", "super-conductor-1", "api-1"}

@@ -15,23 +15,23 @@ from deploy.local.templates import write_others
 def test_no_two_processes_share_a_port_and_each_reads_its_own_file(tmp_path: Path) -> None:
     shape = Shape(proxies=2)
     notes = notes_of(Folder(tmp_path), shape)
-    names = [member.name for member in shape.members()]
+    names = [member.name for member in shape.list_members()]
     assert {"console-proxy-1", "console-proxy-2"} < set(names)
     assert notes.serial_url() == f"ws://127.0.0.1:{notes.console_ports[0]}/"
-    ports = [notes.broker_port, notes.database_port, *notes.api_ports, *notes.console_ports, *notes.monitoring().values()]
-    assert list(notes.monitoring()) == names
+    ports = [notes.broker_port, notes.database_port, *notes.api_ports, *notes.console_ports, *notes.monitored_ports().values()]
+    assert list(notes.monitored_ports()) == names
     assert len(set(ports)) == len(ports)
-    assert [member.files[-1] for member in shape.members()] == [f"{name}.conf" for name in names]
+    assert [member.files[-1] for member in shape.list_members()] == [f"{name}.conf" for name in names]
 
 
 def test_a_region_of_before_gets_the_files_that_it_lacks_and_keeps_its_own(tmp_path: Path) -> None:
     folder = Folder(tmp_path)
-    folder.prepare()
+    folder.make_folders()
     old = msgspec.structs.replace(notes_of(folder, Shape()), monitoring_ports=(), made=True)
-    folder.remember(old)
+    folder.write_notes(old)
     (folder.etc / "scheduler-1.conf").write_text("mine")
-    write_others(folder, folder.notes())
+    write_others(folder, folder.read_notes())
     assert (folder.etc / "scheduler-1.conf").read_text() == "mine"
     assert (folder.etc / "cell1-conductor-2.conf").read_text().endswith("[monitoring]\nport = 0\n")
     assert not (folder.etc / "api-1.conf").exists()
-    assert folder.notes().monitoring() == {}
+    assert folder.read_notes().monitored_ports() == {}

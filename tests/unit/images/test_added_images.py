@@ -32,36 +32,36 @@ def file(tmp_path: Path) -> Path:
 
 
 def content_of(store: FolderStore, image_id: str) -> bytes:
-    return b"".join(store.chunks(image_id))
+    return b"".join(store.read_content(image_id))
 
 
 def test_an_added_image_has_a_record_and_can_be_read_until_it_is_deleted(store: FolderStore, file: Path) -> None:
-    added = store.add(file, name="one", image_id=ONE, min_disk=2, min_ram=64, properties={"os": "x"})
+    added = store.add_image(file, name="one", image_id=ONE, min_disk=2, min_ram=64, properties={"os": "x"})
 
     assert (added.id, added.name, added.disk_format, added.size, added.virtual_size) == (ONE, "one", "qcow2", 3 * MIB, 9 * MIB)
     assert (added.min_disk, added.min_ram, added.properties, added.owner) == (2, 64, {"os": "x"}, "")
     assert (added.hash_algo, added.hash_value) == ("sha512", hashlib.sha512(file.read_bytes()).hexdigest())
     assert added.created_at.endswith("Z")
-    assert store.about(ONE) == added
+    assert store.get_record(ONE) == added
     assert store.list_images() == [added]
     assert content_of(store, ONE) == file.read_bytes()
     store.delete(ONE)
     assert store.list_images() == []
-    for call in (store.about, store.delete, lambda image_id: content_of(store, image_id)):
+    for call in (store.get_record, store.delete, lambda image_id: content_of(store, image_id)):
         with pytest.raises(errors.NotFound, match="is not in the image store"):
             call(ONE)
 
 
 def test_snapshots_and_added_images_do_not_meet(store: FolderStore, file: Path) -> None:
-    store.save(TWO, b"a snapshot")
-    store.add(file, name="one", image_id=ONE)
-    store.add(file, name="same id as the snapshot", image_id=TWO)
+    store.save_snapshot(TWO, b"a snapshot")
+    store.add_image(file, name="one", image_id=ONE)
+    store.add_image(file, name="same id as the snapshot", image_id=TWO)
 
     assert [image.id for image in store.list_images()] == [ONE, TWO]
-    assert not store.exists(ONE)
-    store.remove(TWO)
+    assert not store.has_snapshot(ONE)
+    store.remove_snapshot(TWO)
     assert content_of(store, TWO) == file.read_bytes()
-    store.save(ONE, b"another")
+    store.save_snapshot(ONE, b"another")
     store.delete(ONE)
     assert store.read(ONE) == b"another"
 
@@ -75,7 +75,7 @@ def test_an_id_is_given_once_even_if_two_add_it_at_once(store: FolderStore, file
     def add(given: Path) -> None:
         together.wait()
         try:
-            store.add(given, name=given.name, image_id=ONE)
+            store.add_image(given, name=given.name, image_id=ONE)
         except errors.Conflict as error:
             refused.append(error)
 
@@ -88,7 +88,7 @@ def test_an_id_is_given_once_even_if_two_add_it_at_once(store: FolderStore, file
     assert len(refused) == 1
     assert content_of(store, ONE) == (tmp_path / image.name).read_bytes()
     with pytest.raises(errors.Conflict, match=f"Image {ONE} exists: delete it first, or give another id"):
-        store.add(file, name="again", image_id=ONE)
+        store.add_image(file, name="again", image_id=ONE)
 
 
 @pytest.mark.parametrize(
@@ -101,10 +101,10 @@ def test_an_id_is_given_once_even_if_two_add_it_at_once(store: FolderStore, file
 def test_an_unsafe_file_leaves_nothing(store: FolderStore, tmp_path: Path, content: bytes, text: str) -> None:
     (tmp_path / "given").write_bytes(content)
     with pytest.raises(errors.Invalid, match=text):
-        store.add(tmp_path / "given", name="one", image_id=ONE)
+        store.add_image(tmp_path / "given", name="one", image_id=ONE)
     (tmp_path / "given").write_bytes(qcow2())
     with pytest.raises(errors.Invalid, match="raw is declared"):
-        store.add(tmp_path / "given", name="one", image_id=ONE, disk_format="raw")
+        store.add_image(tmp_path / "given", name="one", image_id=ONE, disk_format="raw")
     assert list((tmp_path / "images" / "added").iterdir()) == []
 
 
@@ -112,7 +112,7 @@ def test_only_regular_files_are_added(store: FolderStore, tmp_path: Path) -> Non
     os.mkfifo(tmp_path / "pipe")
     for given, text in ((tmp_path / "pipe", "not a regular file"), (tmp_path, "directory"), (tmp_path / "none", "No such file")):
         with pytest.raises(errors.Invalid, match=f"{given.name} cannot be read: .*{text}"):
-            store.add(given, name="one", image_id=ONE)
+            store.add_image(given, name="one", image_id=ONE)
 
 
 def test_holes_stay_holes(store: FolderStore, tmp_path: Path) -> None:
@@ -122,7 +122,7 @@ def test_holes_stay_holes(store: FolderStore, tmp_path: Path) -> None:
         opened.truncate(64 * MIB)
         opened.seek(32 * MIB)
         opened.write(b"data")
-    store.add(given, name="one", image_id=ONE)
+    store.add_image(given, name="one", image_id=ONE)
 
     stored = tmp_path / "images" / "added" / ONE / "content"
     assert (stored.stat().st_size, stored.stat().st_blocks * 512 < 8 * MIB) == (64 * MIB, True)
@@ -134,16 +134,16 @@ def test_an_add_that_is_killed_at_any_byte_or_call_leaves_nothing_under_its_name
 ) -> None:
     def dies(point: int | str) -> None:
         if isinstance(point, int):
-            monkeypatch.setattr(files, "chunks", lambda given: _dying(given.read_bytes(), point))
+            monkeypatch.setattr(files, "read_chunks", lambda given: _dying(given.read_bytes(), point))
         elif point == "rename":
             monkeypatch.setattr(Path, "rename", lambda *_: os._exit(0))
         else:
             syncs = iter(range(int(point)))
             monkeypatch.setattr(os, "fsync", lambda _: None if next(syncs, None) is not None else os._exit(0))
-        store.add(file, name="one", image_id=ONE)
+        store.add_image(file, name="one", image_id=ONE)
         os._exit(1)
 
-    store.add(file, name="before", image_id=TWO)
+    store.add_image(file, name="before", image_id=TWO)
     for point in (0, 1, 511, 600, MIB + 7, 3 * MIB, "0", "1", "2", "rename"):
         child = os.fork()
         if not child:
@@ -153,7 +153,7 @@ def test_an_add_that_is_killed_at_any_byte_or_call_leaves_nothing_under_its_name
     added = tmp_path / "images" / "added"
     left = [entry for entry in added.iterdir() if entry.name != TWO]
     assert len(left) == 10
-    store.add(file, name="one", image_id=ONE)
+    store.add_image(file, name="one", image_id=ONE)
     assert len(list(added.iterdir())) == 12, "they could still grow"
     for entry in left:
         for each in (*entry.iterdir(), entry):
@@ -168,16 +168,16 @@ def _dying(content: bytes, after: int) -> Iterator[bytes]:
 
 
 def test_a_record_that_cannot_be_read_is_named_and_its_image_can_be_deleted(store: FolderStore, file: Path, tmp_path: Path) -> None:
-    store.add(file, name="one", image_id=ONE)
+    store.add_image(file, name="one", image_id=ONE)
     (tmp_path / "images" / "added" / ONE / "record.json").write_text("{")
     with pytest.raises(errors.ServiceUnavailable, match=r"record\.json cannot be read: .*Delete the image, and add it again"):
-        store.about(ONE)
+        store.get_record(ONE)
     store.delete(ONE)
     assert store.list_images() == []
 
 
 def test_a_folder_that_is_away_is_not_an_empty_list(store: FolderStore) -> None:
-    for call in (store.list_images, lambda: store.about(ONE), lambda: store.delete(ONE), lambda: content_of(store, ONE)):
+    for call in (store.list_images, lambda: store.get_record(ONE), lambda: store.delete(ONE), lambda: content_of(store, ONE)):
         with pytest.raises(errors.ServiceUnavailable, match="cannot be used: there is no such folder"):
             call()
 
@@ -198,7 +198,7 @@ def test_a_snapshot_goes_from_a_file_to_a_file(store: FolderStore, file: Path, t
 def test_a_copy_of_a_snapshot_can_be_cancelled_and_leaves_the_earlier_one(store: FolderStore, file: Path, tmp_path: Path) -> None:
     cancelled = threading.Event()
     cancelled.set()
-    store.save(ONE, b"before")
+    store.save_snapshot(ONE, b"before")
     with pytest.raises(errors.TaskFailed, match="was cancelled"):
         store.save_file(ONE, file, cancelled)
     with pytest.raises(errors.BuildFailed, match="was cancelled"):
@@ -208,7 +208,7 @@ def test_a_copy_of_a_snapshot_can_be_cancelled_and_leaves_the_earlier_one(store:
 
 
 def test_the_errors_of_a_copy_say_whose_they_are(store: FolderStore, tmp_path: Path) -> None:
-    store.save(ONE, b"x")
+    store.save_snapshot(ONE, b"x")
     with pytest.raises(errors.TaskFailed, match="disk cannot be read: No such file"):
         store.save_file(ONE, tmp_path / "disk")
     with pytest.raises(errors.BuildFailed, match=r"cannot be written to .*: No such file"):
@@ -227,7 +227,7 @@ def test_writing_counts_and_hashes_what_it_writes(tmp_path: Path) -> None:
 def test_lists_leave_out_a_record_that_is_wrong(store: FolderStore, file: Path, tmp_path: Path) -> None:
     """A taken agent may write any record: the images of others are still listed."""
     added = tmp_path / "images" / "added"
-    kept = store.add(file, name="one", image_id=ONE)
+    kept = store.add_image(file, name="one", image_id=ONE)
     (tmp_path / "record").write_bytes((added / ONE / "record.json").read_bytes())
     names = ("other-id", "link", "large", "text", "pipe", "linked-folder")
     for name in names[:-1]:
@@ -243,11 +243,11 @@ def test_lists_leave_out_a_record_that_is_wrong(store: FolderStore, file: Path, 
     assert store.list_images() == [kept]
     for name in names:
         with pytest.raises(errors.ServiceUnavailable):
-            store.about(name)
+            store.get_record(name)
 
 
 def test_no_link_in_the_store_is_followed(store: FolderStore, file: Path, tmp_path: Path) -> None:
-    store.add(file, name="one", image_id=ONE)
+    store.add_image(file, name="one", image_id=ONE)
     content = tmp_path / "images" / "added" / ONE / "content"
     content.rename(tmp_path / "elsewhere")
     content.symlink_to(tmp_path / "elsewhere")
@@ -257,12 +257,12 @@ def test_no_link_in_the_store_is_followed(store: FolderStore, file: Path, tmp_pa
 
 def test_no_image_is_written_through_a_link(store: FolderStore, file: Path, tmp_path: Path) -> None:
     """Nor are old folders removed there, whose names look like those of interrupted copies."""
-    store.save(TWO, b"a snapshot")
+    store.save_snapshot(TWO, b"a snapshot")
     elsewhere = tmp_path / "elsewhere"
     (elsewhere / "precious.part").mkdir(parents=True)
     os.utime(elsewhere / "precious.part", (0, 0))
     (tmp_path / "images" / "added").symlink_to(elsewhere)
-    for call in (lambda: store.add(file, name="one", image_id=ONE), lambda: store.delete("precious"), store.list_images):
+    for call in (lambda: store.add_image(file, name="one", image_id=ONE), lambda: store.delete("precious"), store.list_images):
         with pytest.raises(errors.ServiceUnavailable, match="symbolic link"):
             call()
     assert [entry.name for entry in elsewhere.iterdir()] == ["precious.part"]

@@ -22,20 +22,20 @@ def store(tmp_path: Path) -> FolderStore:
 
 
 def test_an_image_is_read_as_it_was_saved_until_it_is_removed(store: FolderStore) -> None:
-    store.save("one", LARGE)
-    store.save("one", b"again")
+    store.save_snapshot("one", LARGE)
+    store.save_snapshot("one", b"again")
 
     assert store.read("one") == b"again"
-    store.remove("one")
-    store.remove("one")
-    assert not store.exists("one")
+    store.remove_snapshot("one")
+    store.remove_snapshot("one")
+    assert not store.has_snapshot("one")
     with pytest.raises(errors.NotFound, match="Image one is not in the image store"):
         store.read("one")
 
 
 def test_a_name_does_not_lead_out_of_the_folder(store: FolderStore, tmp_path: Path) -> None:
     (tmp_path / "secret").write_text("s")
-    store.save("../secret", b"image")
+    store.save_snapshot("../secret", b"image")
 
     assert (tmp_path / "secret").read_text() == "s"
     assert store.read("../secret") == b"image"
@@ -46,7 +46,7 @@ def test_a_save_that_dies_leaves_the_earlier_image_and_remove_takes_its_rest(
     store: FolderStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str
 ) -> None:
     """Killed at each system call: a child process ends there, without cleaning up."""
-    store.save("one", b"before")
+    store.save_snapshot("one", b"before")
     child = os.fork()
     if not child:
         if call == "write":
@@ -55,18 +55,18 @@ def test_a_save_that_dies_leaves_the_earlier_image_and_remove_takes_its_rest(
             monkeypatch.setattr(os, "fsync", lambda *_: os._exit(0))
         else:
             monkeypatch.setattr(Path, "replace", lambda *_: os._exit(0))
-        store.save("one", LARGE)
+        store.save_snapshot("one", LARGE)
         os._exit(1)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
     assert store.read("one") == b"before"
     assert len(list((tmp_path / "images").iterdir())) == 2
-    store.remove("one")
+    store.remove_snapshot("one")
     assert list((tmp_path / "images").iterdir()) == []
 
 
 def test_a_folder_that_is_away_is_no_empty_store(store: FolderStore) -> None:
-    for call in (store.exists, store.read, store.remove):
+    for call in (store.has_snapshot, store.read, store.remove_snapshot):
         with pytest.raises(errors.ServiceUnavailable, match="cannot be used: there is no such folder"):
             call("one")
 
@@ -76,14 +76,14 @@ def test_without_a_folder_there_is_no_store() -> None:
 
 
 def test_a_snapshot_is_read_with_its_hash(store: FolderStore, tmp_path: Path) -> None:
-    stored = store.save("one", LARGE)
+    stored = store.save_snapshot("one", LARGE)
     assert (stored.size, stored.hash_value) == (len(LARGE), hashlib.sha512(LARGE).hexdigest())
     (tmp_path / "given").write_bytes(b"given")
     assert store.save_file("two", tmp_path / "given").hash_value == hashlib.sha512(b"given").hexdigest()
 
     assert store.read("one", stored.hash_value) == LARGE
     store.copy_to("one", tmp_path / "copy", threading.Event(), stored.hash_value)
-    store.save("one", LARGE[:-1] + b"y")
+    store.save_snapshot("one", LARGE[:-1] + b"y")
     with pytest.raises(errors.Invalid, match="Image one was changed in the image store"):
         store.read("one", stored.hash_value)
     with pytest.raises(errors.Invalid, match="was changed in the image store"):
@@ -105,7 +105,7 @@ def _folder(place: Path, secret: Path) -> None:
 @pytest.mark.parametrize("put", [_link_to_file, _pipe, _folder])
 def test_a_snapshot_is_a_file_of_the_store(store: FolderStore, tmp_path: Path, put: Callable[[Path, Path], None]) -> None:
     """A taken agent may put there whatever it can write."""
-    store.save("other", b"of another tenant")
+    store.save_snapshot("other", b"of another tenant")
     (tmp_path / "secret").write_bytes(b"a file of this host")
     put(tmp_path / "images" / "one", tmp_path / "secret")
     with pytest.raises(errors.ServiceUnavailable, match="cannot be used"):

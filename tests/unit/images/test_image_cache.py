@@ -55,10 +55,10 @@ class SteppedSource:
         if not paused:
             self.going_on.set()
 
-    def about(self, image_id: str) -> ImageRecord:
+    def get_record(self, image_id: str) -> ImageRecord:
         return msgspec.structs.replace(self.record, id=image_id)
 
-    def chunks(self, image_id: str) -> Generator[bytes, None, None]:
+    def read_content(self, image_id: str) -> Generator[bytes, None, None]:
         self.downloads += 1
         for start in range(0, len(self.content), 4096):
             yield self.content[start : start + 4096]
@@ -76,7 +76,7 @@ def store(tmp_path: Path) -> FolderStore:
     """A store with one image of 3 MiB."""
     store = FolderStore(tmp_path / "images")
     (tmp_path / "given").write_bytes(qcow2(3 * MIB, virtual_size=9 * MIB))
-    store.add(tmp_path / "given", name="one", image_id=ONE)
+    store.add_image(tmp_path / "given", name="one", image_id=ONE)
     return store
 
 
@@ -85,15 +85,15 @@ def names(folder: Path) -> list[str]:
 
 
 def test_a_base_is_whole_named_by_its_hash_and_readable_by_hypervisors(store: FolderStore, folder: Path) -> None:
-    record = store.about(ONE)
-    cached = ImageCache(folder, store).base(ONE, GO_ON)
+    record = store.get_record(ONE)
+    cached = ImageCache(folder, store).fetch_base(ONE, GO_ON)
 
     assert (cached.disk_format, cached.virtual_size, cached.record) == ("qcow2", 9 * MIB, record)
     assert cached.path == folder / record.hash_value
     assert hashlib.sha512(cached.path.read_bytes()).hexdigest() == record.hash_value
     assert (cached.path.stat().st_mode & 0o777, folder.stat().st_mode & 0o777) == (0o644, 0o711)
     assert names(folder) == [record.hash_value]
-    narrow = ImageCache(folder, store, file_mode=0o640).base(ONE, GO_ON)
+    narrow = ImageCache(folder, store, file_mode=0o640).fetch_base(ONE, GO_ON)
     assert narrow.path.stat().st_mode & 0o777 == 0o640
 
 
@@ -101,7 +101,11 @@ def test_equal_images_share_a_base_and_a_known_one_is_not_downloaded_again(folde
     source = SteppedSource(qcow2())
     cache = ImageCache(folder, source)
 
-    assert cache.base(ONE, GO_ON).path == cache.base(TWO, GO_ON).path == ImageCache(folder, source).base(ONE, GO_ON).path
+    assert (
+        cache.fetch_base(ONE, GO_ON).path
+        == cache.fetch_base(TWO, GO_ON).path
+        == ImageCache(folder, source).fetch_base(ONE, GO_ON).path
+    )
     assert source.downloads == 1
 
 
@@ -109,7 +113,7 @@ def test_many_threads_download_once(folder: Path) -> None:
     source = SteppedSource(qcow2(), paused=True)
     cache = ImageCache(folder, source)
     found: list[bytes] = []
-    threads = [threading.Thread(target=lambda: found.append(cache.base(ONE, GO_ON).path.read_bytes())) for _ in range(12)]
+    threads = [threading.Thread(target=lambda: found.append(cache.fetch_base(ONE, GO_ON).path.read_bytes())) for _ in range(12)]
     for thread in threads:
         thread.start()
     assert source.begun.wait(PATIENCE)
@@ -129,7 +133,7 @@ def test_a_wait_for_another_download_and_a_download_can_be_cancelled(folder: Pat
 
     def build(cancel: threading.Event) -> None:
         try:
-            cache.base(ONE, cancel)
+            cache.fetch_base(ONE, cancel)
         except errors.BuildFailed as error:
             told.append(str(error))
 
@@ -153,7 +157,7 @@ import sys, threading
 from pathlib import Path
 from images.cache import ImageCache
 from images.store import FolderStore
-base = ImageCache(Path(sys.argv[2]), FolderStore(sys.argv[1])).base(sys.argv[3], threading.Event())
+base = ImageCache(Path(sys.argv[2]), FolderStore(sys.argv[1])).fetch_base(sys.argv[3], threading.Event())
 print(base.path.stat().st_ino)
 """
 
@@ -169,39 +173,39 @@ def test_two_processes_share_a_download(store: FolderStore, tmp_path: Path, fold
 
     assert [child.returncode for child in children] == [0, 0, 0]
     assert len(files) == 1
-    assert names(folder) == [store.about(ONE).hash_value]
+    assert names(folder) == [store.get_record(ONE).hash_value]
 
 
 def test_a_process_waits_for_the_download_of_another_until_that_dies(store: FolderStore, tmp_path: Path, folder: Path) -> None:
     source = SteppedSource((tmp_path / "given").read_bytes(), paused=True)
     child = os.fork()
     if not child:
-        ImageCache(folder, source).base(ONE, GO_ON)
+        ImageCache(folder, source).fetch_base(ONE, GO_ON)
         os._exit(1)
     assert wait_until(lambda: folder.exists() and any(entry.name.endswith(".part") for entry in folder.iterdir()), PATIENCE)
     cancel, told = threading.Event(), []
-    waiting = threading.Thread(target=lambda: told.append(ImageCache(folder, store).base(ONE, cancel).path.name))
+    waiting = threading.Thread(target=lambda: told.append(ImageCache(folder, store).fetch_base(ONE, cancel).path.name))
     waiting.start()
     assert told == []
     os.kill(child, signal.SIGKILL)
     os.waitpid(child, 0)
     waiting.join(PATIENCE)
-    assert told == [store.about(ONE).hash_value]
+    assert told == [store.get_record(ONE).hash_value]
 
 
 def test_a_download_killed_at_any_byte_is_done_again(store: FolderStore, folder: Path) -> None:
     """Killed by itself after exactly so many bytes, in pieces of any size; then at each call that finishes the base."""
-    record, content = store.about(ONE), b"".join(store.chunks(ONE))
+    record, content = store.get_record(ONE), b"".join(store.read_content(ONE))
     chosen = random.Random(7)
 
     class Fatal:
         def __init__(self, after: int) -> None:
             self.after = after
 
-        def about(self, image_id: str) -> ImageRecord:
+        def get_record(self, image_id: str) -> ImageRecord:
             return record
 
-        def chunks(self, image_id: str) -> Generator[bytes, None, None]:
+        def read_content(self, image_id: str) -> Generator[bytes, None, None]:
             place = 0
             while place < self.after:
                 size = min(chosen.choice((1, 511, 4096, MIB)), self.after - place)
@@ -222,11 +226,11 @@ def test_a_download_killed_at_any_byte_is_done_again(store: FolderStore, folder:
             if isinstance(point, str):
                 folder.mkdir(exist_ok=True)
                 fatal_calls(point)
-            ImageCache(folder, Fatal(point) if isinstance(point, int) else store).base(ONE, GO_ON)
+            ImageCache(folder, Fatal(point) if isinstance(point, int) else store).fetch_base(ONE, GO_ON)
             os._exit(1)
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL, point
         assert set(names(folder)) <= {f"{record.hash_value}.part"} | ({record.hash_value} if point == "chmod" else set())
-        cached = ImageCache(folder, store).base(ONE, GO_ON)
+        cached = ImageCache(folder, store).fetch_base(ONE, GO_ON)
         assert cached.path.read_bytes() == content
         assert cached.path.stat().st_mode & 0o777 == 0o644
         assert names(folder) == [record.hash_value]
@@ -234,14 +238,14 @@ def test_a_download_killed_at_any_byte_is_done_again(store: FolderStore, folder:
 
 
 def test_processes_killed_at_random_moments_leave_nothing_wrong(store: FolderStore, tmp_path: Path, folder: Path) -> None:
-    record, chosen = store.about(ONE), random.Random(11)
+    record, chosen = store.get_record(ONE), random.Random(11)
     for _ in range(12):
         child = start(tmp_path / "images", folder)
         wait_until(lambda: folder.exists() and bool(list(folder.iterdir())), 1.0)
         time.sleep(chosen.random() * 0.03)
         child.kill()
         child.communicate()
-        cached = ImageCache(folder, store).base(ONE, GO_ON)
+        cached = ImageCache(folder, store).fetch_base(ONE, GO_ON)
         assert hashlib.sha512(cached.path.read_bytes()).hexdigest() == record.hash_value
         assert names(folder) == [record.hash_value]
         cached.path.unlink()
@@ -264,7 +268,7 @@ def test_processes_killed_at_random_moments_leave_nothing_wrong(store: FolderSto
 )
 def test_an_image_that_no_host_can_use_aborts_the_build(folder: Path, content: bytes, fields: dict[str, Any], text: str) -> None:
     with pytest.raises(errors.BuildAborted, match=text):
-        ImageCache(folder, SteppedSource(content, **fields)).base(ONE, GO_ON)
+        ImageCache(folder, SteppedSource(content, **fields)).fetch_base(ONE, GO_ON)
     assert names(folder) == []
 
 
@@ -273,15 +277,15 @@ def test_an_image_may_be_hashed_by_sha256(folder: Path) -> None:
     digest = hashlib.sha256(content).hexdigest()
     source = SteppedSource(content, hash_algo="sha256", hash_value=digest)
 
-    assert ImageCache(folder, source).base(ONE, GO_ON).path == folder / digest
+    assert ImageCache(folder, source).fetch_base(ONE, GO_ON).path == folder / digest
 
 
 def test_an_image_of_a_project_is_for_this_project_only(folder: Path) -> None:
     cache = ImageCache(folder, SteppedSource(qcow2(), owner="p1"))
     for project_id in ("p2", "", None):
         with pytest.raises(errors.NotFound, match=f"Image {ONE} does not exist for this project"):
-            cache.base(ONE, GO_ON, project_id)
-    assert cache.base(ONE, GO_ON, "p1").path.exists()
+            cache.fetch_base(ONE, GO_ON, project_id)
+    assert cache.fetch_base(ONE, GO_ON, "p1").path.exists()
 
 
 def test_an_image_that_was_changed_in_the_store_aborts_the_build(store: FolderStore, tmp_path: Path, folder: Path) -> None:
@@ -290,27 +294,27 @@ def test_an_image_that_was_changed_in_the_store_aborts_the_build(store: FolderSt
         opened.seek(2 * MIB)
         opened.write(b"rotten")
     with pytest.raises(errors.BuildAborted, match=f"Image {ONE} is corrupt"):
-        ImageCache(folder, store).base(ONE, GO_ON)
+        ImageCache(folder, store).fetch_base(ONE, GO_ON)
 
 
 def test_a_base_that_was_cut_on_this_host_is_replaced(store: FolderStore, folder: Path) -> None:
     cache = ImageCache(folder, store)
-    base = cache.base(ONE, GO_ON).path
+    base = cache.fetch_base(ONE, GO_ON).path
     whole = base.read_bytes()
     for damage in (whole[:-1], bytes(len(whole)), b""):
         base.write_bytes(damage)
-        assert cache.base(ONE, GO_ON).path.read_bytes() == whole
+        assert cache.fetch_base(ONE, GO_ON).path.read_bytes() == whole
 
 
 def test_without_the_image_or_its_store_the_error_says_what_to_do(store: FolderStore, tmp_path: Path, folder: Path) -> None:
     cache = ImageCache(folder, ImageSources([store]))
     with pytest.raises(errors.NotFound, match=f"Image {TWO} does not exist.*superconductor image add.*glance"):
-        cache.base(TWO, GO_ON)
+        cache.fetch_base(TWO, GO_ON)
     (tmp_path / "images").rename(tmp_path / "away")
     with pytest.raises(errors.ServiceUnavailable, match="no such folder"):
-        cache.base(ONE, GO_ON)
+        cache.fetch_base(ONE, GO_ON)
     with pytest.raises(errors.NotFound, match="does not exist"):
-        ImageCache(folder, ImageSources([])).base(ONE, GO_ON)
+        ImageCache(folder, ImageSources([])).fetch_base(ONE, GO_ON)
 
 
 def test_a_host_without_room_or_permission_fails_the_build_and_tries_again(
@@ -318,13 +322,13 @@ def test_a_host_without_room_or_permission_fails_the_build_and_tries_again(
 ) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(errors.BuildFailed, match=r"The image cache .* of this host cannot be used: Not a directory"):
-        ImageCache(tmp_path / "file" / "cache", store).base(ONE, GO_ON)
+        ImageCache(tmp_path / "file" / "cache", store).fetch_base(ONE, GO_ON)
     reader, writer = os.pipe()
     child = os.fork()
     if not child:
         resource.setrlimit(resource.RLIMIT_FSIZE, (2 * MIB, 2 * MIB))
         try:
-            ImageCache(folder, store).base(ONE, GO_ON)
+            ImageCache(folder, store).fetch_base(ONE, GO_ON)
         except errors.BuildFailed as error:
             os.write(writer, str(error).encode())
         os._exit(0)
@@ -333,7 +337,7 @@ def test_a_host_without_room_or_permission_fails_the_build_and_tries_again(
     with os.fdopen(reader) as told:
         assert told.read() == f"The image cache {folder} of this host cannot be used: File too large."
     assert names(folder) == []
-    assert ImageCache(folder, store).base(ONE, GO_ON).path.exists()
+    assert ImageCache(folder, store).fetch_base(ONE, GO_ON).path.exists()
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount a file system to fill up")
@@ -344,7 +348,7 @@ def test_a_full_file_system_fails_the_build(store: FolderStore, folder: Path) ->
         pytest.skip("this machine mounts no file system for root")
     try:
         with pytest.raises(errors.BuildFailed, match="cannot be used: No space left on device"):
-            ImageCache(folder, store).base(ONE, GO_ON)
+            ImageCache(folder, store).fetch_base(ONE, GO_ON)
         assert names(folder) == []
     finally:
         subprocess.run(["umount", str(folder)], check=True)
@@ -355,15 +359,15 @@ def test_a_full_file_system_fails_the_build(store: FolderStore, folder: Path) ->
 
 def test_a_base_is_removed_once_no_disk_names_it_and_nobody_took_it_for_long(store: FolderStore, folder: Path) -> None:
     cache = ImageCache(folder, store)
-    assert cache.sweep([], DAY) == []
-    base = cache.base(ONE, GO_ON).path
-    assert cache.sweep([], DAY) == []
+    assert cache.sweep_unused([], DAY) == []
+    base = cache.fetch_base(ONE, GO_ON).path
+    assert cache.sweep_unused([], DAY) == []
     os.utime(base, (0, time.time() - DAY - 60))
-    assert cache.sweep([Path("/another/mount") / base.name], DAY) == []
-    assert cache.base(ONE, GO_ON).path == base
-    assert cache.sweep([], DAY) == [], "it was just taken"
+    assert cache.sweep_unused([Path("/another/mount") / base.name], DAY) == []
+    assert cache.fetch_base(ONE, GO_ON).path == base
+    assert cache.sweep_unused([], DAY) == [], "it was just taken"
     os.utime(base, (0, time.time() - DAY - 60))
-    assert cache.sweep([], DAY) == [base]
+    assert cache.sweep_unused([], DAY) == [base]
     assert list(folder.iterdir()) == []
 
 
@@ -371,14 +375,14 @@ def test_a_sweep_removes_rests_of_dead_downloads_and_nothing_of_others(folder: P
     source = SteppedSource(qcow2(), paused=True)
     cache = ImageCache(folder, source)
     found: list[bytes] = []
-    loading = threading.Thread(target=lambda: found.append(cache.base(ONE, GO_ON).path.read_bytes()))
+    loading = threading.Thread(target=lambda: found.append(cache.fetch_base(ONE, GO_ON).path.read_bytes()))
     loading.start()
     assert source.begun.wait(PATIENCE)
     for name in ("a" * 128 + ".part", "b" * 64 + ".lock", "notes.txt", "a" * 100):
         (folder / name).touch()
         os.utime(folder / name, (0, 0))
 
-    assert cache.sweep([], 0.0) == []
+    assert cache.sweep_unused([], 0.0) == []
     source.going_on.set()
     loading.join(PATIENCE)
     assert found == [source.content]
@@ -391,12 +395,12 @@ def test_bases_are_taken_and_swept_at_once(store: FolderStore, folder: Path) -> 
 
     def sweep() -> None:
         while not ended.is_set():
-            ImageCache(folder, store).sweep([], 0.0)
+            ImageCache(folder, store).sweep_unused([], 0.0)
 
     def take() -> None:
         for _ in range(15):
             try:
-                if cache.base(ONE, GO_ON).path.stat().st_size != 3 * MIB:
+                if cache.fetch_base(ONE, GO_ON).path.stat().st_size != 3 * MIB:
                     wrong.append("size")
             except FileNotFoundError:
                 continue
@@ -419,29 +423,29 @@ def test_content_that_was_replaced_with_its_record_is_refused(
     store: FolderStore, tmp_path: Path, folder: Path, is_cached: bool
 ) -> None:
     """A host knows the hash from the request, whatever the store says now."""
-    before, cache = store.about(ONE), ImageCache(folder, store)
+    before, cache = store.get_record(ONE), ImageCache(folder, store)
     if is_cached:
-        cache.base(ONE, GO_ON, hash_value=before.hash_value)
+        cache.fetch_base(ONE, GO_ON, hash_value=before.hash_value)
     store.delete(ONE)
     (tmp_path / "given").write_bytes(qcow2(virtual_size=9 * MIB, seed=2))
-    store.add(tmp_path / "given", name="one", image_id=ONE)
+    store.add_image(tmp_path / "given", name="one", image_id=ONE)
     with pytest.raises(errors.BuildAborted, match=f"Image {ONE} was changed in the image store: .* begins with"):
-        cache.base(ONE, GO_ON, hash_value=before.hash_value)
+        cache.fetch_base(ONE, GO_ON, hash_value=before.hash_value)
     assert [entry.name for entry in tmp_path.glob("cache/*[!k]")] == ([before.hash_value] if is_cached else [])
-    assert cache.base(ONE, GO_ON).record == store.about(ONE), "an image without a hash on record is as its store says"
+    assert cache.fetch_base(ONE, GO_ON).record == store.get_record(ONE), "an image without a hash on record is as its store says"
 
 
 def test_a_record_of_other_content_is_refused(store: FolderStore, tmp_path: Path, folder: Path) -> None:
     """The record has the right hash still, or says that it is one of another kind."""
-    record = store.about(ONE)
+    record = store.get_record(ONE)
     file = tmp_path / "images" / "added" / ONE / "content"
     content = bytearray(file.read_bytes())
     content[-1] ^= 1
     file.write_bytes(content)
     with pytest.raises(errors.BuildAborted, match="is corrupt"):
-        ImageCache(folder, store).base(ONE, GO_ON, hash_value=record.hash_value)
+        ImageCache(folder, store).fetch_base(ONE, GO_ON, hash_value=record.hash_value)
     forged = msgspec.structs.replace(record, hash_algo="sha256")
     (file.parent / "record.json").write_bytes(msgspec.json.encode(forged))
     with pytest.raises(errors.BuildAborted, match="is corrupt"):
-        ImageCache(folder, store).base(ONE, GO_ON, hash_value=record.hash_value)
+        ImageCache(folder, store).fetch_base(ONE, GO_ON, hash_value=record.hash_value)
     assert names(folder) == []

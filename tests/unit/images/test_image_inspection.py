@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from images.inspection import HEAD_SIZE, Inspected, inspect
+from images.inspection import HEAD_SIZE, Inspected, inspect_file
 from objects import errors
 from tests.support.disk_images import MIB, qcow2, vmdk_descriptor
 
@@ -28,7 +28,7 @@ def file(tmp_path: Path) -> Path:
 def test_what_a_hypervisor_takes_for_a_plain_disk_is_raw(file: Path, content: bytes, declared: str | None) -> None:
     file.write_bytes(content)
 
-    assert inspect(file, declared) == Inspected(disk_format="raw", virtual_size=len(content))
+    assert inspect_file(file, declared) == Inspected(disk_format="raw", virtual_size=len(content))
 
 
 @pytest.mark.parametrize("declared", [None, "qcow2"])
@@ -36,7 +36,7 @@ def test_what_a_hypervisor_takes_for_a_plain_disk_is_raw(file: Path, content: by
 def test_a_qcow2_file_has_the_size_that_guests_see(file: Path, version: int, declared: str | None) -> None:
     file.write_bytes(qcow2(virtual_size=7 * MIB, version=version))
 
-    assert inspect(file, declared) == Inspected(disk_format="qcow2", virtual_size=7 * MIB)
+    assert inspect_file(file, declared) == Inspected(disk_format="qcow2", virtual_size=7 * MIB)
 
 
 @pytest.mark.parametrize(
@@ -70,20 +70,20 @@ def test_a_qcow2_file_has_the_size_that_guests_see(file: Path, version: int, dec
 def test_a_file_that_could_lead_to_others_is_refused(file: Path, content: bytes, text: str | None) -> None:
     file.write_bytes(content)
     if text is None:
-        assert inspect(file).disk_format == "qcow2"
+        assert inspect_file(file).disk_format == "qcow2"
         return
     for declared in (None, "raw", "qcow2"):
         with pytest.raises(errors.Invalid, match=text if declared is None else None):
-            inspect(file, declared)
+            inspect_file(file, declared)
 
 
 def test_a_file_of_another_format_than_declared_is_refused(file: Path) -> None:
     file.write_bytes(qcow2())
     with pytest.raises(errors.Invalid, match="has the format qcow2, but raw is declared"):
-        inspect(file, "raw")
+        inspect_file(file, "raw")
     file.write_bytes(bytes(600))
     with pytest.raises(errors.Invalid, match="has the format raw, but qcow2 is declared"):
-        inspect(file, "qcow2")
+        inspect_file(file, "qcow2")
 
 
 @pytest.mark.skipif(shutil.which("qemu-img") is None, reason="qemu-img is not installed: no images of its own making")
@@ -93,10 +93,10 @@ def test_images_of_qemu_itself(tmp_path: Path) -> None:
         return tmp_path / name
 
     plain = Inspected(disk_format="qcow2", virtual_size=MIB)
-    assert inspect(create("new", "-f", "qcow2")) == plain
-    assert inspect(create("old", "-f", "qcow2", "-o", "compat=0.10")) == plain
-    assert inspect(create("zstd", "-f", "qcow2", "-o", "compression_type=zstd")) == plain
-    assert inspect(create("raw", "-f", "raw")) == Inspected(disk_format="raw", virtual_size=MIB)
+    assert inspect_file(create("new", "-f", "qcow2")) == plain
+    assert inspect_file(create("old", "-f", "qcow2", "-o", "compat=0.10")) == plain
+    assert inspect_file(create("zstd", "-f", "qcow2", "-o", "compression_type=zstd")) == plain
+    assert inspect_file(create("raw", "-f", "raw")) == Inspected(disk_format="raw", virtual_size=MIB)
     for words, text in (
         (("-f", "qcow2", "-b", "/etc/passwd", "-F", "raw"), "backing file"),
         (("-f", "qcow2", "-o", "data_file=elsewhere"), "another file"),
@@ -105,4 +105,4 @@ def test_images_of_qemu_itself(tmp_path: Path) -> None:
         (("-f", "vhdx"), "vhdx"),
     ):
         with pytest.raises(errors.Invalid, match=text):
-            inspect(create("unsafe", *words))
+            inspect_file(create("unsafe", *words))

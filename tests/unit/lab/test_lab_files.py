@@ -19,7 +19,7 @@ HUAWEI = "flavor_vcpus,flavor_ram,numa,strategy,group,domain"
 
 
 def arrivals(path: Path, ignored: tuple[str, ...] = ()) -> list[Arrival]:
-    return list(open_trace(path, ignored).arrivals())
+    return list(open_trace(path, ignored).list_arrivals())
 
 
 def test_a_plain_trace_may_have_all_columns_in_any_order(tmp_path: Path) -> None:

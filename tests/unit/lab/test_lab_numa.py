@@ -44,7 +44,7 @@ def replayed(
     settings = SchedulerSettings(enabled_weighers=weighers)
     made = TraceReplay(opened, hosts, demand_of(opened, hosts), settings, 3, Checkpoint())
     outcome = made.run(lambda checkpoint: None, lambda servers: None)
-    return outcome, hosts, made.checkpoint().running, {each.name: each for each in open_trace(trace).arrivals()}
+    return outcome, hosts, made.make_checkpoint().running, {each.name: each for each in open_trace(trace).list_arrivals()}
 
 
 @pytest.mark.parametrize("weighers", [SPREADING_WEIGHERS, ROOM])

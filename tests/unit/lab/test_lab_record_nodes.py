@@ -35,10 +35,10 @@ def test_servers_have_the_nodes_that_they_asked_for(tmp_path: Path, with_nodes: 
     ]
     recorder = Recorder(10.0, None, (), Names(None), "nova", with_nodes=with_nodes)
     with NewTable(tmp_path / "trace.csv", TRACE_COLUMNS) as table:
-        table.add(recorder.trace((body, SPECS[body.uuid]) for body in bodies))
-        table.finish()
-        table.keep()
-    assert [(each.name, each.numa_nodes) for each in open_trace(tmp_path / "trace.csv").arrivals()] == list(
+        table.add_rows(recorder.trace_lines((body, SPECS[body.uuid]) for body in bodies))
+        table.finish_file()
+        table.keep_file()
+    assert [(each.name, each.numa_nodes) for each in open_trace(tmp_path / "trace.csv").list_arrivals()] == list(
         zip(sorted(SPECS), counts, strict=True)
     )
 
@@ -49,7 +49,7 @@ def test_hosts_have_the_nodes_that_the_ledger_knows(tmp_path: Path) -> None:
     hosts = fleet_of([("a", "a", capacity, "c", nodes), ("b", "b", capacity, "c", {"CUSTOM_GPU": 1})], {}, {})
     recorder = Recorder(10.0, None, (), Names(None), "nova", with_nodes=True)
     with NewTable(tmp_path / "fleet.csv", FLEET_COLUMNS) as table:
-        table.add(map(recorder.fleet_line, hosts))
-        table.finish()
-        table.keep()
+        table.add_rows(map(recorder.fleet_line, hosts))
+        table.finish_file()
+        table.keep_file()
     assert [(host.name, host.nodes) for host in read_fleet(tmp_path / "fleet.csv")] == [("a", ((3, 40), (5, 23))), ("b", ())]

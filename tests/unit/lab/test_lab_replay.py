@@ -44,11 +44,11 @@ def test_a_replay_goes_on_from_any_checkpoint(tmp_path: Path, monkeypatch: pytes
 
     def run(begun: Checkpoint) -> PolicyOutcome:
         made = TraceReplay(trace, fleet, demand, settings, 7, begun)
-        return timeless(made.run(lambda checkpoint: saved.append(stored.dump(checkpoint)), lambda servers: None))
+        return timeless(made.run(lambda checkpoint: saved.append(stored.dump_value(checkpoint)), lambda servers: None))
 
     whole = run(Checkpoint())
     for checkpoint in tuple(saved):
-        assert run(stored.load(checkpoint, Checkpoint)) == whole
+        assert run(stored.load_text(checkpoint, Checkpoint)) == whole
     assert len(saved) >= SERVERS // 100
 
 

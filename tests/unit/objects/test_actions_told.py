@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from objects.action import ActionKind, Stage, Started, told
+from objects.action import ActionKind, Stage, Started, action_with_events
 from objects.decision import Decision
 from objects.instance import Attempt, Failure, FailureClass, Instance, Server, State
 
@@ -41,7 +41,7 @@ Span = tuple[str | None, float, float | None, str | None]
 
 
 def spans(row: Instance | None, stage: Stage = Stage.BUILD) -> list[Span]:
-    events = told(CREATED, SERVER, row).events
+    events = action_with_events(CREATED, SERVER, row).events
     return [(event.host, event.started_at, event.finished_at, event.error) for event in events if event.stage is stage]
 
 
@@ -70,7 +70,7 @@ def test_the_stages_of_a_creation_stand_in_their_order() -> None:
     refused = Decision(id="d1", batch_id="b", request_id="req-1", at=11.0, driver="filter", hosts=0, message="No valid host.")
     placed = Decision(id="d2", batch_id="b", request_id="req-1", at=12.0, driver="filter", hosts=2, elapsed_ms=500.0)
     started = msgspec.structs.replace(CREATED, written_at=12.5)
-    events = told(started, SERVER, a_row(State.ACTIVE, building_at=22.0, launched_at=30.0), [refused, placed]).events
+    events = action_with_events(started, SERVER, a_row(State.ACTIVE, building_at=22.0, launched_at=30.0), [refused, placed]).events
     assert [(e.stage, e.started_at, e.finished_at, e.error) for e in events] == [
         (Stage.ACCEPT, 10.0, 10.0, None),
         (Stage.SCHEDULE, 11.0, 11.0, "NoValidHost"),
@@ -91,7 +91,7 @@ def test_staging_ends_with_the_hand_over_if_its_time_was_not_recorded() -> None:
 
 def test_what_never_had_a_host_failed_in_its_hand_over() -> None:
     buried = msgspec.structs.replace(SERVER, state="error", fault="No valid host was found.", updated_at=14.0)
-    action = told(CREATED, buried, None)
+    action = action_with_events(CREATED, buried, None)
     assert (action.finished_at, action.fault) == (14.0, "No valid host was found.")
     assert [(e.stage, e.error) for e in action.events] == [(Stage.ACCEPT, None), (Stage.HAND_OVER, "BuildFailed")]
 
@@ -108,14 +108,14 @@ def test_what_never_had_a_host_failed_in_its_hand_over() -> None:
     ],
 )
 def test_a_creation_is_over_with_its_guest_its_fault_or_its_delete(row: Instance, finished: float | None) -> None:
-    action = told(CREATED, SERVER, row)
+    action = action_with_events(CREATED, SERVER, row)
     assert (action.finished_at, action.fault, action.request_id) == (finished, row.fault, "req-1")
 
 
 def test_a_delete_is_over_when_the_instance_is() -> None:
-    assert told(DELETED, SERVER, a_row(State.DELETING)).finished_at is None
-    over = told(DELETED, SERVER, a_row(State.DELETED, terminated_at=60.0))
+    assert action_with_events(DELETED, SERVER, a_row(State.DELETING)).finished_at is None
+    over = action_with_events(DELETED, SERVER, a_row(State.DELETED, terminated_at=60.0))
     assert (over.started_at, over.finished_at) == (50.0, 60.0)
     assert [(e.stage, e.host, e.started_at, e.finished_at) for e in over.events] == [(Stage.DELETE, "h2", 50.0, 60.0)]
     queued = msgspec.structs.replace(SERVER, state="deleted", terminated_at=51.0)
-    assert told(DELETED, queued, None).finished_at == 51.0
+    assert action_with_events(DELETED, queued, None).finished_at == 51.0

@@ -28,8 +28,8 @@ def test_none_given_is_none() -> None:
 
 def test_a_text_that_quotes_them_is_masked() -> None:
     said = f"cloud-init: bad line '#cloud-config: hunter2' in {USER_DATA}; password Tr0ub4dor refused"
-    assert SECRETS.mask(said) == "cloud-init: bad line '***' in ***; password *** refused"
-    assert BootSecrets(user_data="//79").mask("as it was") == "as it was", "user data need not be text"
+    assert SECRETS.mask_text(said) == "cloud-init: bad line '***' in ***; password *** refused"
+    assert BootSecrets(user_data="//79").mask_text("as it was") == "as it was", "user data need not be text"
 
 
 def test_specs_and_orders_have_no_field_for_them() -> None:

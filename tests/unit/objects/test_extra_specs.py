@@ -19,9 +19,9 @@ def flavor(specs: dict[str, str]) -> Flavor:
 
 
 def test_what_a_flavor_takes() -> None:
-    assert flavor({}).takes == Amounts(vcpus=2, memory_mb=512, disk_gb=10)
+    assert flavor({}).taken_amounts == Amounts(vcpus=2, memory_mb=512, disk_gb=10)
     specs = {"resources:CUSTOM_GPU": "3", "resources:VCPU": "0", "resources:DISK_GB": "7", "hw:cpu_policy": "shared"}
-    assert flavor(specs).takes == Amounts(vcpus=0, memory_mb=512, disk_gb=7, resources={"CUSTOM_GPU": 3})
+    assert flavor(specs).taken_amounts == Amounts(vcpus=0, memory_mb=512, disk_gb=7, resources={"CUSTOM_GPU": 3})
 
 
 @pytest.mark.parametrize(
@@ -33,7 +33,7 @@ def test_what_a_flavor_takes() -> None:
     ],
 )
 def test_what_can_be_read_passes(specs: dict[str, str]) -> None:
-    extra_specs.check(specs)
+    extra_specs.check_specs(specs)
 
 
 CLASSES = "use VCPU, MEMORY_MB, DISK_GB, or a custom one: CUSTOM_ and then A-Z, 0-9 and _"
@@ -62,14 +62,14 @@ GROUPS = "use resources:CLASS and trait:NAME"
 )  # fmt: skip
 def test_what_cannot_be_read_is_refused_by_its_key(key: str, value: str, said: str) -> None:
     with pytest.raises(errors.Invalid) as refused:
-        extra_specs.check({"hw:ok": "1", key: value})
+        extra_specs.check_specs({"hw:ok": "1", key: value})
     assert str(refused.value) == said
 
 
 def test_a_name_may_be_as_long_as_a_column() -> None:
-    extra_specs.check({f"resources:CUSTOM_{'X' * 248}": "1"})
+    extra_specs.check_specs({f"resources:CUSTOM_{'X' * 248}": "1"})
     with pytest.raises(errors.Invalid, match="there is no resource class"):
-        extra_specs.check({f"resources:CUSTOM_{'X' * 249}": "1"})
+        extra_specs.check_specs({f"resources:CUSTOM_{'X' * 249}": "1"})
 
 
 @given(st.dictionaries(KEYS, VALUES, max_size=3))
@@ -77,11 +77,11 @@ def test_what_passes_is_what_is_taken(specs: dict[str, str]) -> None:
     """Each key by itself: one that is refused asks for nothing, any other for its amount."""
     for key, value in specs.items():
         try:
-            extra_specs.check({key: value})
+            extra_specs.check_specs({key: value})
         except errors.Invalid:
-            assert extra_specs.resources({key: value}) == {}
+            assert extra_specs.resource_amounts({key: value}) == {}
         else:
-            assert extra_specs.resources({key: value}) == {key.partition(":")[2]: int(value)}
+            assert extra_specs.resource_amounts({key: value}) == {key.partition(":")[2]: int(value)}
 
 
 def test_an_image_can_only_require() -> None:
@@ -111,4 +111,4 @@ def test_what_no_host_can_offer(offered: dict[str, int], said: str) -> None:
 )
 def test_what_would_be_ignored_is_refused(key: str) -> None:
     with pytest.raises(errors.Invalid, match=f"^{key}: is not offered: .*; remove it"):
-        extra_specs.check({"hw:cpu_policy": "dedicated", key: "1"})
+        extra_specs.check_specs({"hw:cpu_policy": "dedicated", key: "1"})

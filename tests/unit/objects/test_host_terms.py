@@ -42,7 +42,7 @@ def changed(**amounts: object) -> Sizes:
 )
 def test_growth_beyond_the_factor_waits_and_a_shrink_counts(reported: Sizes, counted: Sizes) -> None:
     terms = HostTerms(accepted=ACCEPTED).after_report(reported)
-    assert terms.counted(reported) == counted
+    assert terms.counted_sizes(reported) == counted
     assert terms.waiting == (None if counted == reported else reported)
     assert terms.accepted == ACCEPTED
 
@@ -52,30 +52,30 @@ def test_no_row_of_reports_counts_more_than_the_factor_allows(reports: list[Size
     terms = HostTerms(accepted=ACCEPTED)
     for reported in reports:
         terms = terms.after_report(reported)
-        assert not terms.counted(reported).exceeds(ACCEPTED, GROWTH_FACTOR)
-        assert not terms.counted(reported).exceeds(reported)
+        assert not terms.counted_sizes(reported).exceeds_by(ACCEPTED, GROWTH_FACTOR)
+        assert not terms.counted_sizes(reported).exceeds_by(reported)
 
 
 def test_what_waits_is_forgotten_with_the_accepted_size() -> None:
     terms = HostTerms(accepted=ACCEPTED).after_report(changed(vcpus=100))
-    assert terms.after_report(changed(vcpus=20)).counted(changed(vcpus=20)) == ACCEPTED
+    assert terms.after_report(changed(vcpus=20)).counted_sizes(changed(vcpus=20)) == ACCEPTED
     assert terms.after_report(ACCEPTED) == HostTerms(accepted=ACCEPTED)
 
 
 def test_it_says_what_is_more() -> None:
     reported = changed(vcpus=100, memory_mb=1, resources={"CUSTOM_GPU": 4, "CUSTOM_NEW": 1})
-    assert reported.beside(ACCEPTED) == "vcpus 100 (counts 16), CUSTOM_NEW 1 (counts 0)"
+    assert reported.describe_growth(ACCEPTED) == "vcpus 100 (counts 16), CUSTOM_NEW 1 (counts 0)"
 
 
 def test_own_ratios_go_before_the_configured_ones() -> None:
-    assert OwnRatios(cpu=2.0, disk=0.0).over(Ratios(cpu=9.0, ram=8.0, disk=7.0)) == Ratios(cpu=2.0, ram=8.0, disk=0.0)
+    assert OwnRatios(cpu=2.0, disk=0.0).over_configured(Ratios(cpu=9.0, ram=8.0, disk=7.0)) == Ratios(cpu=2.0, ram=8.0, disk=0.0)
 
 
 def test_nodes_and_classes_of_a_host_are_limited() -> None:
     many = [fleet.node("h1", node=f"n{number}", vcpus=1, memory_mb=1, disk_gb=1) for number in range(NODES_LIMIT)]
-    HostLimits().check(many[0], many[1:])
+    HostLimits().check_node(many[0], many[1:])
     with pytest.raises(Invalid, match="at most 256 nodes"):
-        HostLimits().check(many[0], many)
+        HostLimits().check_node(many[0], many)
     classes = {f"CUSTOM_{number}": 1 for number in range(CLASSES_LIMIT + 1)}
     with pytest.raises(Invalid, match="at most 256 custom resource classes"):
-        HostLimits().check(fleet.node("h1", resources=classes))
+        HostLimits().check_node(fleet.node("h1", resources=classes))

@@ -26,7 +26,7 @@ def past(number: int, started_at: float | None) -> tuple[Attempt, ...]:
 
 def asked(record: Instance, *, confirmed: bool = False) -> lifecycle.Outcome:
     """The guest of attempt 2 under fence 3, by h1:a, reports that it runs on h1."""
-    return lifecycle.active(record, "h1", 3, 2, "h1:a", 9.0, confirmed=confirmed)
+    return lifecycle.confirm_active(record, "h1", 3, 2, "h1:a", 9.0, confirmed=confirmed)
 
 
 @pytest.mark.parametrize("state", [State.STAGED, State.SCHEDULED])
@@ -115,7 +115,7 @@ del ADOPTABLE["never-granted-and-active-elsewhere"]
 
 @pytest.mark.parametrize("record", ADOPTABLE.values(), ids=ADOPTABLE)
 def test_an_adopted_guest_is_the_instances(record: Instance) -> None:
-    outcome = lifecycle.adopt(record, "h1", GUEST, 9.0)
+    outcome = lifecycle.adopt_guest(record, "h1", GUEST, 9.0)
     assert isinstance(outcome, Change)
     after = outcome.row
     assert (after.state, after.host, after.node, after.attempt, after.builder) == (State.ACTIVE, "h1", "n1", 2, "h1:a")
@@ -136,14 +136,14 @@ REFUSED = {
 
 @pytest.mark.parametrize("record", REFUSED.values(), ids=REFUSED)
 def test_no_guest_is_adopted_against_a_delete_or_another_guest(record: Instance) -> None:
-    outcome = lifecycle.adopt(record, "h1", GUEST, 9.0)
+    outcome = lifecycle.adopt_guest(record, "h1", GUEST, 9.0)
     assert isinstance(outcome, Refused)
     assert not outcome.done
 
 
 def test_a_row_learns_the_latest_task_of_its_guest_after_its_database_was_restored() -> None:
     record = row(State.ACTIVE, power=Power.ON, task_number=4, task_state=TaskState.ORDERED)
-    outcome = lifecycle.active(record, "h1", 3, 2, "h1:a", 9.0, last_task=8, power=Power.HELD)
+    outcome = lifecycle.confirm_active(record, "h1", 3, 2, "h1:a", 9.0, last_task=8, power=Power.HELD)
     assert isinstance(outcome, Change)
     learned = (outcome.row.power, outcome.row.task_number, outcome.row.task_state, outcome.event)
     assert learned == (Power.HELD, 8, TaskState.DONE, EventKind.TASK)
@@ -152,12 +152,12 @@ def test_a_row_learns_the_latest_task_of_its_guest_after_its_database_was_restor
 @pytest.mark.parametrize("number", [0, 3, 4, lifecycle.LARGEST_LEARNED_TASK + 1])
 def test_a_row_learns_no_other_task(number: int) -> None:
     record = row(State.ACTIVE, task_number=4, task_state=TaskState.ORDERED)
-    outcome = lifecycle.active(record, "h1", 3, 2, "h1:a", 9.0, last_task=number, power=Power.HELD)
+    outcome = lifecycle.confirm_active(record, "h1", 3, 2, "h1:a", 9.0, last_task=number, power=Power.HELD)
     assert isinstance(outcome, Refused)
     assert outcome.done
 
 
 def test_a_row_that_was_only_staged_takes_a_guest_of_a_later_fence() -> None:
-    outcome = lifecycle.adopt(row(State.STAGED, fence=1, builder=None), "h1", GUEST, 9.0)
+    outcome = lifecycle.adopt_guest(row(State.STAGED, fence=1, builder=None), "h1", GUEST, 9.0)
     assert isinstance(outcome, Change)
     assert (outcome.row.state, outcome.row.fence) == (State.ACTIVE, 3)

@@ -39,51 +39,51 @@ def refused(outcome: Outcome, *, done: bool = False) -> None:
 
 
 def test_the_settler_activates_only_the_row_whose_fence_the_mapping_carries() -> None:
-    assert changed(lifecycle.activate(row(State.STAGED), 3, cell0=False)).row.state is State.SCHEDULED
-    assert changed(lifecycle.activate(row(State.STAGED), 3, cell0=True)).row.state is State.ERROR
-    refused(lifecycle.activate(row(State.STAGED), 4, cell0=False))
-    refused(lifecycle.activate(row(State.ACTIVE), 3, cell0=False))
+    assert changed(lifecycle.activate_row(row(State.STAGED), 3, cell0=False)).row.state is State.SCHEDULED
+    assert changed(lifecycle.activate_row(row(State.STAGED), 3, cell0=True)).row.state is State.ERROR
+    refused(lifecycle.activate_row(row(State.STAGED), 4, cell0=False))
+    refused(lifecycle.activate_row(row(State.ACTIVE), 3, cell0=False))
 
 
 @pytest.mark.parametrize("state", [State.STAGED, State.SCHEDULED])
 def test_accept_starts_a_build_that_is_still_wanted(state: State) -> None:
-    after = changed(lifecycle.accept(row(state), "h1", 3, 1, "h1:a"))
+    after = changed(lifecycle.accept_order(row(state), "h1", 3, 1, "h1:a"))
     assert (after.row.state, after.row.builder, after.event) == (State.BUILDING, "h1:a", None)
 
 
 @pytest.mark.parametrize(("host", "fence", "attempt"), [("h2", 3, 1), ("h1", 2, 1), ("h1", 4, 1), ("h1", 3, 2)])
 def test_every_report_is_refused_for_another_host_fence_or_attempt(host: str, fence: int, attempt: int) -> None:
     building = row(State.BUILDING, builder="h1:a")
-    refused(lifecycle.accept(row(State.SCHEDULED), host, fence, attempt, "h1:a"))
-    refused(lifecycle.active(building, host, fence, attempt, "h1:a", 9.0))
-    refused(lifecycle.failed(building, host, fence, attempt, "h1:a", HOST_FAULT))
+    refused(lifecycle.accept_order(row(State.SCHEDULED), host, fence, attempt, "h1:a"))
+    refused(lifecycle.confirm_active(building, host, fence, attempt, "h1:a", 9.0))
+    refused(lifecycle.fail_attempt(building, host, fence, attempt, "h1:a", HOST_FAULT))
 
 
 def test_accept_twice_by_the_same_start_is_done_and_by_another_start_refused() -> None:
-    refused(lifecycle.accept(row(State.BUILDING, builder="h1:a"), "h1", 3, 1, "h1:a"), done=True)
-    refused(lifecycle.accept(row(State.BUILDING, builder="h1:a"), "h1", 3, 1, "h1:b"))
+    refused(lifecycle.accept_order(row(State.BUILDING, builder="h1:a"), "h1", 3, 1, "h1:a"), done=True)
+    refused(lifecycle.accept_order(row(State.BUILDING, builder="h1:a"), "h1", 3, 1, "h1:b"))
 
 
 @pytest.mark.parametrize("state", [State.DELETING, State.DELETED, State.ERROR])
 def test_nothing_is_built_or_reported_after_the_end_or_a_delete(state: State) -> None:
     over = row(state, builder="h1:a")
-    refused(lifecycle.accept(over, "h1", 3, 1, "h1:a"))
-    refused(lifecycle.active(over, "h1", 3, 1, "h1:a", 9.0))
-    refused(lifecycle.failed(over, "h1", 3, 1, "h1:a", HOST_FAULT))
+    refused(lifecycle.accept_order(over, "h1", 3, 1, "h1:a"))
+    refused(lifecycle.confirm_active(over, "h1", 3, 1, "h1:a", 9.0))
+    refused(lifecycle.fail_attempt(over, "h1", 3, 1, "h1:a", HOST_FAULT))
     refused(lifecycle.host_dead(over, 1, HOST_FAULT))
-    refused(lifecycle.deadline(over, 1, HOST_FAULT))
+    refused(lifecycle.end_overdue(over, 1, HOST_FAULT))
 
 
 def test_active_takes_the_builder_that_was_accepted() -> None:
     building = row(State.BUILDING, builder="h1:a")
-    after = changed(lifecycle.active(building, "h1", 3, 1, "h1:a", 9.0))
+    after = changed(lifecycle.confirm_active(building, "h1", 3, 1, "h1:a", 9.0))
     assert (after.row.state, after.row.launched_at, after.event) == (State.ACTIVE, 9.0, EventKind.ACTIVE)
-    refused(lifecycle.active(building, "h1", 3, 1, "h1:b", 9.0))
-    refused(lifecycle.active(after.row, "h1", 3, 1, "h1:a", 9.9), done=True)
+    refused(lifecycle.confirm_active(building, "h1", 3, 1, "h1:b", 9.0))
+    refused(lifecycle.confirm_active(after.row, "h1", 3, 1, "h1:a", 9.9), done=True)
 
 
 def test_a_failed_build_goes_to_the_next_alternate_left_to_right() -> None:
-    after = changed(lifecycle.failed(row(State.BUILDING, builder="h1:a"), "h1", 3, 1, "h1:a", HOST_FAULT))
+    after = changed(lifecycle.fail_attempt(row(State.BUILDING, builder="h1:a"), "h1", 3, 1, "h1:a", HOST_FAULT))
     assert (after.row.state, after.row.host, after.row.attempt, after.row.builder) == (State.SCHEDULED, "h2", 2, None)
     assert [s.host for s in after.row.alternates] == ["h3"]
     assert [(a.number, a.host, a.failure) for a in after.row.history] == [(1, "h1", HOST_FAULT)]
@@ -91,13 +91,13 @@ def test_a_failed_build_goes_to_the_next_alternate_left_to_right() -> None:
 
 
 def test_a_failed_report_of_an_earlier_agent_start_is_refused() -> None:
-    refused(lifecycle.failed(row(State.BUILDING, builder="h1:b"), "h1", 3, 1, "h1:a", HOST_FAULT))
+    refused(lifecycle.fail_attempt(row(State.BUILDING, builder="h1:b"), "h1", 3, 1, "h1:a", HOST_FAULT))
 
 
 def test_attempts_end_where_max_attempts_says_and_the_fault_tells_them_all() -> None:
     current = row(State.SCHEDULED, max_attempts=2)
-    current = changed(lifecycle.failed(current, "h1", 3, 1, "h1:a", HOST_FAULT)).row
-    outcome = lifecycle.failed(current, "h2", 3, 2, "h2:a", msgspec.structs.replace(HOST_FAULT, message="no power"))
+    current = changed(lifecycle.fail_attempt(current, "h1", 3, 1, "h1:a", HOST_FAULT)).row
+    outcome = lifecycle.fail_attempt(current, "h2", 3, 2, "h2:a", msgspec.structs.replace(HOST_FAULT, message="no power"))
     assert isinstance(outcome, Change)
     assert (outcome.row.state, outcome.event) == (State.ERROR, EventKind.ENDED)
     assert outcome.row.fault == (
@@ -109,12 +109,12 @@ def test_a_restarted_agent_builds_again_on_its_host_without_using_up_a_try() -> 
     restarted = Failure(kind=FailureClass.RESTARTED, error="AgentRestarted", message="restart", at=1.0)
     current = row(State.BUILDING, builder="h1:a", alternates=(), max_attempts=1)
     for number in range(lifecycle.MAX_RESTARTS):
-        outcome = lifecycle.failed(current, "h1", 3, number + 1, "h1:a", restarted)
+        outcome = lifecycle.fail_attempt(current, "h1", 3, number + 1, "h1:a", restarted)
         assert isinstance(outcome, Change)
         assert (outcome.row.state, outcome.row.host, outcome.row.attempt) == (State.SCHEDULED, "h1", number + 2)
         assert (outcome.row.builder, outcome.event) == (None, EventKind.MOVED)
         current = msgspec.structs.replace(outcome.row, state=State.BUILDING, builder="h1:a")
-    tired = lifecycle.failed(current, "h1", 3, lifecycle.MAX_RESTARTS + 1, "h1:a", restarted)
+    tired = lifecycle.fail_attempt(current, "h1", 3, lifecycle.MAX_RESTARTS + 1, "h1:a", restarted)
     assert isinstance(tired, Change)
     assert tired.row.state is State.ERROR
 
@@ -124,7 +124,7 @@ STOPPING = Failure(kind=FailureClass.STOPPING, error="AgentStopping", message="s
 
 def test_a_stopping_agents_build_goes_to_another_host_without_using_up_a_try() -> None:
     current = row(State.BUILDING, builder="h1:a", max_attempts=1)
-    moved = changed(lifecycle.failed(current, "h1", 3, 1, "h1:a", STOPPING))
+    moved = changed(lifecycle.fail_attempt(current, "h1", 3, 1, "h1:a", STOPPING))
     assert (moved.event, moved.row.state, moved.row.host, moved.row.attempt) == (EventKind.MOVED, State.SCHEDULED, "h2", 2)
 
 
@@ -137,18 +137,18 @@ def test_a_host_that_was_left_because_it_stopped_is_tried_again_last() -> None:
         return outcome.row
 
     begun = row(State.BUILDING, builder="h1:a", node="n1", max_attempts=2)
-    first = left(begun, lifecycle.failed(begun, "h1", 3, 1, "h1:a", STOPPING))
+    first = left(begun, lifecycle.fail_attempt(begun, "h1", 3, 1, "h1:a", STOPPING))
     assert [first.host, *(other.host for other in first.alternates)] == ["h2", "h3", "h1"]
     moved = left(first, lifecycle.host_stopping(first, first.attempt, STOPPING))
     assert [moved.host, *(other.host for other in moved.alternates)] == ["h3", "h1", "h2"]
     refused(lifecycle.host_stopping(moved, moved.attempt, STOPPING))  # all were stopped: it waits for its host's next start
     again = msgspec.structs.replace(moved, state=State.BUILDING, builder="h3:a")
-    stayed = left(again, lifecycle.failed(again, "h3", 3, again.attempt, "h3:a", STOPPING))
+    stayed = left(again, lifecycle.fail_attempt(again, "h3", 3, again.attempt, "h3:a", STOPPING))
     assert [stayed.host, *(other.host for other in stayed.alternates)] == ["h3", "h1", "h2"], "the others are kept for failures"
     moved = first
     for then in ("h3", "h1"):
         building = msgspec.structs.replace(moved, state=State.BUILDING, builder="a", max_attempts=9)
-        moved = left(building, lifecycle.failed(building, building.host or "", 3, building.attempt, "a", HOST_FAULT))
+        moved = left(building, lifecycle.fail_attempt(building, building.host or "", 3, building.attempt, "a", HOST_FAULT))
         assert moved.host == then
     assert (moved.node, moved.alternates) == ("n1", ())
 
@@ -156,17 +156,17 @@ def test_a_host_that_was_left_because_it_stopped_is_tried_again_last() -> None:
 def test_members_of_strict_groups_do_not_return() -> None:
     """The host that they left is nobody's: another member may be there by now."""
     current = row(State.BUILDING, builder="h1:a", has_group=True)
-    moved = changed(lifecycle.failed(current, "h1", 3, 1, "h1:a", STOPPING)).row
+    moved = changed(lifecycle.fail_attempt(current, "h1", 3, 1, "h1:a", STOPPING)).row
     assert [other.host for other in moved.alternates] == ["h3"]
 
 
 def test_a_stopping_agents_build_without_another_host_waits_for_it_but_not_for_ever() -> None:
     current = row(State.SCHEDULED, alternates=())
     for number in range(lifecycle.MAX_RESTARTS):
-        stopped = lifecycle.failed(current, "h1", 3, number + 1, "h1:a", STOPPING)
+        stopped = lifecycle.fail_attempt(current, "h1", 3, number + 1, "h1:a", STOPPING)
         current = msgspec.structs.replace(changed(stopped).row, version=5)
         assert (current.state, current.host, current.attempt) == (State.SCHEDULED, "h1", number + 2)
-    last = changed(lifecycle.failed(current, "h1", 3, lifecycle.MAX_RESTARTS + 1, "h1:a", STOPPING)).row
+    last = changed(lifecycle.fail_attempt(current, "h1", 3, lifecycle.MAX_RESTARTS + 1, "h1:a", STOPPING)).row
     assert last.state is State.ERROR
 
 
@@ -179,24 +179,26 @@ def test_orders_of_a_stopping_host_move_if_they_can() -> None:
 
 
 def test_a_host_that_ends_a_build_of_an_ended_row_needs_to_say_no_more() -> None:
-    outcome = lifecycle.gone(row(State.ERROR), "h1", 1, 9.0)
+    outcome = lifecycle.confirm_gone(row(State.ERROR), "h1", 1, 9.0)
     assert isinstance(outcome, Refused)
     assert outcome.done
 
 
 def test_restarts_are_forgiven_but_failures_still_counted() -> None:
     restarted = Failure(kind=FailureClass.RESTARTED, error="AgentRestarted", message="restart", at=1.0)
-    current = changed(lifecycle.failed(row(State.BUILDING, builder="h1:a", max_attempts=2), "h1", 3, 1, "h1:a", restarted)).row
-    moved = lifecycle.failed(current, "h1", 3, 2, "h1:b", HOST_FAULT)
+    current = changed(
+        lifecycle.fail_attempt(row(State.BUILDING, builder="h1:a", max_attempts=2), "h1", 3, 1, "h1:a", restarted)
+    ).row
+    moved = lifecycle.fail_attempt(current, "h1", 3, 2, "h1:b", HOST_FAULT)
     assert isinstance(moved, Change)
     assert (moved.row.host, moved.row.attempt) == ("h2", 3)
-    ended = lifecycle.failed(moved.row, "h2", 3, 3, "h2:a", HOST_FAULT)
+    ended = lifecycle.fail_attempt(moved.row, "h2", 3, 3, "h2:a", HOST_FAULT)
     assert isinstance(ended, Change)
     assert ended.row.state is State.ERROR
 
 
 def test_no_alternates_left_is_an_end_with_a_reason() -> None:
-    after = changed(lifecycle.failed(row(State.SCHEDULED, alternates=()), "h1", 3, 1, "h1:a", HOST_FAULT))
+    after = changed(lifecycle.fail_attempt(row(State.SCHEDULED, alternates=()), "h1", 3, 1, "h1:a", HOST_FAULT))
     assert after.row.state is State.ERROR
     assert after.row.fault is not None
     assert after.row.fault.startswith("Exhausted all hosts")
@@ -204,16 +206,16 @@ def test_no_alternates_left_is_an_end_with_a_reason() -> None:
 
 def test_a_fault_of_the_request_is_an_end_at_once() -> None:
     abort = Failure(kind=FailureClass.REQUEST, error="BuildAborted", message="image is broken", at=1.0)
-    after = changed(lifecycle.failed(row(State.SCHEDULED), "h1", 3, 1, "h1:a", abort))
+    after = changed(lifecycle.fail_attempt(row(State.SCHEDULED), "h1", 3, 1, "h1:a", abort))
     assert after.row.state is State.ERROR
     assert "image is broken" in (after.row.fault or "")
 
 
 def test_a_dead_host_and_a_deadline_are_guarded_by_the_attempt_that_was_read() -> None:
     refused(lifecycle.host_dead(row(State.BUILDING), 2, HOST_FAULT))
-    refused(lifecycle.deadline(row(State.BUILDING), 2, HOST_FAULT))
+    refused(lifecycle.end_overdue(row(State.BUILDING), 2, HOST_FAULT))
     assert changed(lifecycle.host_dead(row(State.BUILDING), 1, HOST_FAULT)).row.host == "h2"
-    late = changed(lifecycle.deadline(row(State.BUILDING), 1, HOST_FAULT)).row
+    late = changed(lifecycle.end_overdue(row(State.BUILDING), 1, HOST_FAULT)).row
     assert (late.state, late.attempt, late.builder) == (State.ERROR, 2, None)
 
 
@@ -227,12 +229,12 @@ def test_what_has_no_guest_is_deleted_at_once(state: State) -> None:
 def test_what_may_have_a_guest_goes_through_deleting(state: State) -> None:
     deleting = changed(lifecycle.delete(row(state), 9.0)).row
     assert deleting.state is State.DELETING
-    refused(lifecycle.gone(deleting, "h2", 1, 9.5))
-    refused(lifecycle.gone(deleting, "h1", 2, 9.5))
-    gone = lifecycle.gone(deleting, "h1", 1, 9.5)
+    refused(lifecycle.confirm_gone(deleting, "h2", 1, 9.5))
+    refused(lifecycle.confirm_gone(deleting, "h1", 2, 9.5))
+    gone = lifecycle.confirm_gone(deleting, "h1", 1, 9.5)
     assert isinstance(gone, Change)
     assert (gone.row.state, gone.event) == (State.DELETED, EventKind.ENDED)
-    refused(lifecycle.gone(gone.row, "h1", 1, 9.9), done=True)
+    refused(lifecycle.confirm_gone(gone.row, "h1", 1, 9.9), done=True)
 
 
 def test_deleting_twice_is_done() -> None:
@@ -252,12 +254,12 @@ def test_what_may_have_a_guest_is_in_error_once_that_is_gone(state: State) -> No
     deleting = changed(lifecycle.roll_back(row(state, builder="h1:a"), "another failed"))
     assert (deleting.row.state, deleting.row.attempt, deleting.event) == (State.DELETING, 1, None)
     refused(lifecycle.roll_back(deleting.row, "a third failed"), done=True)
-    refused(lifecycle.gone(deleting.row, "h1", 2, 9.5))
-    gone = lifecycle.gone(deleting.row, "h1", 1, 9.5)
+    refused(lifecycle.confirm_gone(deleting.row, "h1", 2, 9.5))
+    gone = lifecycle.confirm_gone(deleting.row, "h1", 1, 9.5)
     assert isinstance(gone, Change)
     assert (gone.row.state, gone.row.attempt, gone.row.fault) == (State.ERROR, 2, "another failed")
     assert (gone.row.builder, gone.event) == (None, EventKind.ENDED)
-    refused(lifecycle.gone(gone.row, "h1", 1, 9.9), done=True)
+    refused(lifecycle.confirm_gone(gone.row, "h1", 1, 9.9), done=True)
     deleted = lifecycle.delete(gone.row, 9.9)
     assert isinstance(deleted, Change)
     assert deleted.row.state is State.DELETED
@@ -271,7 +273,7 @@ def test_what_is_over_or_being_deleted_is_not_rolled_back(state: State) -> None:
 def test_a_delete_of_what_is_being_rolled_back_ends_as_a_delete() -> None:
     undone = changed(lifecycle.delete(row(State.DELETING, rolled_back="another failed"), 9.0))
     assert (undone.row.state, undone.row.rolled_back, undone.event) == (State.DELETING, None, None)
-    gone = lifecycle.gone(undone.row, "h1", 1, 9.5)
+    gone = lifecycle.confirm_gone(undone.row, "h1", 1, 9.5)
     assert isinstance(gone, Change)
     assert gone.row.state is State.DELETED
 
@@ -279,9 +281,9 @@ def test_a_delete_of_what_is_being_rolled_back_ends_as_a_delete() -> None:
 def test_a_row_is_told_again_under_a_version_that_nobody_has_seen_unless_it_has_changed() -> None:
     known = row(State.ACTIVE, version=4)
     for seen, version in ((2, 5), (9, 10)):
-        told = lifecycle.retell(known, 4, seen, EventKind.MOVED)
+        told = lifecycle.retell_row(known, 4, seen, EventKind.MOVED)
         assert told == Change(row=msgspec.structs.replace(known, version=version), event=EventKind.MOVED)
-    refused(lifecycle.retell(known, 3, 9, EventKind.MOVED))
+    refused(lifecycle.retell_row(known, 3, 9, EventKind.MOVED))
 
 
 def test_a_long_history_and_its_fault_stay_within_what_every_database_takes() -> None:
@@ -295,7 +297,7 @@ def test_a_long_history_and_its_fault_stay_within_what_every_database_takes() ->
     assert sum(len(attempt.failure.message.encode()) for attempt in current.history) <= text.FAULTS_SIZE
     assert current.fault is not None
     assert len(current.fault.encode()) <= text.FAULTS_SIZE
-    assert len(stored.dump(current.history)) < 64 * 1024
+    assert len(stored.dump_value(current.history)) < 64 * 1024
 
 
 def test_short_messages_of_a_history_stay_whole() -> None:
@@ -321,34 +323,37 @@ def at_task(state: TaskState, kind: TaskKind = TaskKind.POWER, builder: str | No
 @pytest.mark.parametrize("state", [TaskState.DONE, TaskState.FAILED])
 def test_a_late_order_does_not_repeat_a_task_that_is_over(state: TaskState, kind: TaskKind) -> None:
     current, _ = at_task(state, kind)
-    refused(lifecycle.begin(current, "h1", 3, 1, 4, "h1:b", None))
+    refused(lifecycle.begin_task(current, "h1", 3, 1, 4, "h1:b", None))
 
 
 @pytest.mark.parametrize("state", TaskState)
 def test_the_power_of_a_task_that_is_done_may_be_brought_back(state: TaskState) -> None:
     current, task = at_task(state)
     refused(
-        lifecycle.begin(current, "h1", 3, 1, 4, "h1:b", None if state.over else task, restores=True), done=state is TaskState.DONE
+        lifecycle.begin_task(current, "h1", 3, 1, 4, "h1:b", None if state.is_over else task, restores=True),
+        done=state is TaskState.DONE,
     )
-    refused(lifecycle.begin(current, "h1", 3, 1, 3, "h1:b", None, restores=True))
-    refused(lifecycle.begin(current, "h2", 3, 1, 4, "h2:b", None, restores=True))
+    refused(lifecycle.begin_task(current, "h1", 3, 1, 3, "h1:b", None, restores=True))
+    refused(lifecycle.begin_task(current, "h2", 3, 1, 4, "h2:b", None, restores=True))
 
 
 @pytest.mark.parametrize("kind", TaskKind)
 def test_a_later_start_is_granted_only_a_task_that_may_be_repeated(kind: TaskKind) -> None:
     current, task = at_task(TaskState.RUNNING, kind, builder="h1:a")
-    refused(lifecycle.begin(current, "h1", 3, 1, 4, "h1:a", task), done=True)
-    after = changed(lifecycle.begin(current, "h1", 3, 1, 4, "h1:b", task)).row
-    assert after.task_state is (TaskState.FAILED if kind.once else TaskState.RUNNING)
+    refused(lifecycle.begin_task(current, "h1", 3, 1, 4, "h1:a", task), done=True)
+    after = changed(lifecycle.begin_task(current, "h1", 3, 1, 4, "h1:b", task)).row
+    assert after.task_state is (TaskState.FAILED if kind.runs_once else TaskState.RUNNING)
 
 
 @pytest.mark.parametrize("drive", [DriveChanges(has_secrets=True), DriveChanges(key_name=""), DriveChanges(removes_user_data=True)])
 def test_a_rebuild_fails_where_the_agent_would_ignore_what_it_changes(drive: DriveChanges) -> None:
     current, task = at_task(TaskState.ORDERED, TaskKind.REBUILD)
-    assert changed(lifecycle.begin(current, "h1", 3, 1, 4, "h1:b", task, makes_drive=False)).row.task_state is TaskState.RUNNING
+    assert (
+        changed(lifecycle.begin_task(current, "h1", 3, 1, 4, "h1:b", task, makes_drive=False)).row.task_state is TaskState.RUNNING
+    )
     task = msgspec.structs.replace(task, args=TaskArgs(drive=drive))
-    assert changed(lifecycle.begin(current, "h1", 3, 1, 4, "h1:b", task)).row.task_state is TaskState.RUNNING
-    failed = changed(lifecycle.begin(current, "h1", 3, 1, 4, "h1:b", task, makes_drive=False))
+    assert changed(lifecycle.begin_task(current, "h1", 3, 1, 4, "h1:b", task)).row.task_state is TaskState.RUNNING
+    failed = changed(lifecycle.begin_task(current, "h1", 3, 1, 4, "h1:b", task, makes_drive=False))
     assert (failed.row.task_state, failed.event) == (TaskState.FAILED, EventKind.TASK)
     assert "older release" in (failed.row.task_fault or "")
 
@@ -369,7 +374,7 @@ def test_a_guest_that_stopped_by_itself_is_off_on_record(power: Power) -> None:
 
 
 def test_a_late_report_that_a_guest_is_off_undoes_no_start() -> None:
-    started = changed(lifecycle.ask(row(State.ACTIVE, builder="b", power=Power.OFF, task_number=4), 8, Power.ON)).row
+    started = changed(lifecycle.ask_task(row(State.ACTIVE, builder="b", power=Power.OFF, task_number=4), 8, Power.ON)).row
     refused(a_stop(started))
     done = lifecycle.task_over(started, "h1", 3, 1, 8)
     assert isinstance(done, Change)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from objects import errors
-from objects.network import Subnet, addresses, checked
+from objects.network import Subnet, checked_subnet, usable_addresses
 
 
 def subnet(cidr: str, **changes: Any) -> Subnet:
@@ -15,28 +15,28 @@ def subnet(cidr: str, **changes: Any) -> Subnet:
 
 
 def test_network_broadcast_and_gateway_are_never_given() -> None:
-    assert addresses(checked(subnet("10.0.0.0/29", gateway="10.0.0.6"))) == [
+    assert usable_addresses(checked_subnet(subnet("10.0.0.0/29", gateway="10.0.0.6"))) == [
         "10.0.0.1",
         "10.0.0.2",
         "10.0.0.3",
         "10.0.0.4",
         "10.0.0.5",
     ]
-    assert addresses(checked(subnet("10.0.0.0/29", ranges=(("10.0.0.0", "10.0.0.2"), ("10.0.0.7", "10.0.0.7"))))) == [
+    assert usable_addresses(checked_subnet(subnet("10.0.0.0/29", ranges=(("10.0.0.0", "10.0.0.2"), ("10.0.0.7", "10.0.0.7"))))) == [
         "10.0.0.1",
         "10.0.0.2",
     ]
-    assert addresses(checked(subnet("fd00::/126"))) == ["fd00::1", "fd00::2", "fd00::3"]
+    assert usable_addresses(checked_subnet(subnet("fd00::/126"))) == ["fd00::1", "fd00::2", "fd00::3"]
 
 
 def test_addresses_are_written_as_usual_and_in_order() -> None:
-    made = checked(subnet("FD00:0::/64", ranges=(("fd00::20", "fd00::21"), ("fd00::0a", "fd00::b")), dns=("FD00::0053",)))
-    assert (made.cidr, made.dns, made.version, made.prefix) == ("fd00::/64", ("fd00::53",), 6, 64)
-    assert addresses(made) == ["fd00::a", "fd00::b", "fd00::20", "fd00::21"]
+    made = checked_subnet(subnet("FD00:0::/64", ranges=(("fd00::20", "fd00::21"), ("fd00::0a", "fd00::b")), dns=("FD00::0053",)))
+    assert (made.cidr, made.dns, made.ip_version, made.prefix_length) == ("fd00::/64", ("fd00::53",), 6, 64)
+    assert usable_addresses(made) == ["fd00::a", "fd00::b", "fd00::20", "fd00::21"]
 
 
 def test_a_pool_may_be_as_large_as_the_limit() -> None:
-    assert len(addresses(checked(subnet("10.0.0.0/16")))) == 65_534
+    assert len(usable_addresses(checked_subnet(subnet("10.0.0.0/16")))) == 65_534
 
 
 @pytest.mark.parametrize(
@@ -60,6 +60,6 @@ def test_a_pool_may_be_as_large_as_the_limit() -> None:
 )  # fmt: skip
 def test_what_is_no_pool_is_refused_in_one_line(cidr: str, changes: dict[str, Any], sentence: str) -> None:
     with pytest.raises(errors.Invalid) as refused:
-        checked(subnet(cidr, **changes))
+        checked_subnet(subnet(cidr, **changes))
     assert sentence in str(refused.value)
     assert "\n" not in str(refused.value)

@@ -34,18 +34,18 @@ STAGED = Instance(
 def moves(row: Instance, now: float) -> Iterator[Outcome]:
     """All that may happen to a row."""
     host, fence, attempt, builder = row.host or "", row.fence, row.attempt, row.builder or "b"
-    yield lifecycle.accept(row, host, fence, attempt, "b")
-    yield lifecycle.active(row, host, fence, attempt, builder, now)
+    yield lifecycle.accept_order(row, host, fence, attempt, "b")
+    yield lifecycle.confirm_active(row, host, fence, attempt, builder, now)
     for kind in (FailureClass.HOST, FailureClass.REQUEST, FailureClass.RESTARTED):
         failure = Failure(kind=kind, error="BuildFailed", message="boom", at=now)
-        yield lifecycle.failed(row, host, fence, attempt, builder, failure)
+        yield lifecycle.fail_attempt(row, host, fence, attempt, builder, failure)
     failure = Failure(kind=FailureClass.DEADLINE, error="BuildTimeout", message="late", at=now)
-    yield lifecycle.deadline(row, attempt, failure)
+    yield lifecycle.end_overdue(row, attempt, failure)
     yield lifecycle.host_dead(row, attempt, failure)
     yield lifecycle.host_stopping(row, attempt, msgspec.structs.replace(failure, kind=FailureClass.STOPPING))
     yield lifecycle.roll_back(row, "another one failed")
     yield lifecycle.delete(row, now)
-    yield lifecycle.gone(row, host, attempt, now)
+    yield lifecycle.confirm_gone(row, host, attempt, now)
 
 
 def a_life(seed: int) -> tuple[list[Notice], Instance]:
@@ -89,7 +89,7 @@ def test_every_start_has_one_end_or_error() -> None:
 
 
 def test_a_delete_that_found_no_row_begins_and_ends() -> None:
-    tombstone = lifecycle.tombstone(STAGED.uuid, 1.0).row
+    tombstone = lifecycle.make_tombstone(STAGED.uuid, 1.0).row
     told = notification.of_change(None, tombstone, 1.0)
     assert [notice.event_type for notice in told] == [EventType.DELETE_START, EventType.DELETE_END]
 
@@ -127,7 +127,7 @@ def test_a_call_for_a_move_names_the_server_and_not_the_body_that_is_to_be_built
     spec = RequestSpec(batch_id="b", request_id="r", project_id="p", user_id="u", name="web", flavor=small)
     subject = Subject(batch_id="b", spec=spec, server_uuid="server")
     for notice in notification.of_decision(made):
-        document = payload.message(notice, subject, "here")
+        document = payload.make_message(notice, subject, "here")
         assert document["payload"]["nova_object.data"]["instance_uuids"] == ["server"]
 
 
@@ -144,10 +144,10 @@ def test_a_document_names_what_the_field_names_and_no_secret() -> None:
         has_secrets=True,
     )
     subject = Subject(name="web-1", project_id="p", user_id="u", batch_id=spec.batch_id, created_at=0.0, spec=spec)
-    accepted = lifecycle.accept(STAGED, "h1", 1, 1, "b")
+    accepted = lifecycle.accept_order(STAGED, "h1", 1, 1, "b")
     assert isinstance(accepted, Change)
     [start] = notification.of_change(STAGED, accepted.row, 1.0)
-    told = payload.message(start, subject, "here")
+    told = payload.make_message(start, subject, "here")
     assert (told["event_type"], told["priority"]) == ("instance.create.start", "INFO")
     assert told["publisher_id"] == "superconductor-compute:h1"
     document = told["payload"]
@@ -155,7 +155,7 @@ def test_a_document_names_what_the_field_names_and_no_secret() -> None:
     data = document["nova_object.data"]
     assert (data["uuid"], data["display_name"], data["tenant_id"], data["host"]) == (STAGED.uuid, "web-1", "p", "h1")
     assert data["flavor"]["nova_object.data"]["name"] == "small"
-    assert payload.context(subject)["request_id"] == "req-1"
+    assert payload.make_context(subject)["request_id"] == "req-1"
     for event in EventType:
-        text = str(payload.message(msgspec.structs.replace(start, event_type=event), subject, "here"))
+        text = str(payload.make_message(msgspec.structs.replace(start, event_type=event), subject, "here"))
         assert "hush" not in text

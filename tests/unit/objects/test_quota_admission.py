@@ -16,10 +16,10 @@ from objects.quota import (
     QuotaLimits,
     QuotaUsage,
     UserQuota,
-    admit,
+    admit_servers,
     check_limit,
-    lower,
-    shares,
+    lower_limit,
+    sum_shares,
 )
 
 FLAVOR = Flavor(flavor_id="1", name="m1", vcpus=2, memory_mb=512)
@@ -27,7 +27,7 @@ FLAVOR = Flavor(flavor_id="1", name="m1", vcpus=2, memory_mb=512)
 
 def refused(quota: Quota, limits: QuotaLimits, wanted: int, at_least: int | None = None) -> str:
     with pytest.raises(errors.OverQuota) as refusal:
-        admit(quota, FLAVOR, wanted, Admission(limits=limits, at_least=at_least))
+        admit_servers(quota, FLAVOR, wanted, Admission(limits=limits, at_least=at_least))
     return str(refusal.value)
 
 
@@ -47,7 +47,7 @@ def test_a_refusal_says_what_is_short_in_the_words_of_the_compute_api() -> None:
 
 def test_limits_of_its_own_go_before_the_defaults_in_both_directions() -> None:
     more = Quota(project_id="p", own=OwnLimits(instances=-1), used=QuotaUsage(instances=9))
-    assert admit(more, FLAVOR, 3, Admission(limits=QuotaLimits(instances=1))) == 3
+    assert admit_servers(more, FLAVOR, 3, Admission(limits=QuotaLimits(instances=1))) == 3
     less = Quota(project_id="p", own=OwnLimits(ram=0))
     assert "0 of 0 ram" in refused(less, QuotaLimits(), 1)
 
@@ -62,14 +62,14 @@ def test_a_user_gets_what_both_its_limits_and_those_of_the_project_leave() -> No
     quota = Quota(project_id="p", used=QuotaUsage(instances=5))
     user = UserQuota(project_id="p", user_id="u", own=OwnLimits(instances=3), used=QuotaUsage(instances=1))
     admission = Admission(limits=QuotaLimits(instances=10), at_least=1)
-    assert admit(quota, FLAVOR, 4, admission, user) == 2
-    assert admit(quota, FLAVOR, 4, Admission(limits=QuotaLimits(instances=6), at_least=1), user) == 1
-    assert admit(quota, FLAVOR, 4, admission) == 4
+    assert admit_servers(quota, FLAVOR, 4, admission, user) == 2
+    assert admit_servers(quota, FLAVOR, 4, Admission(limits=QuotaLimits(instances=6), at_least=1), user) == 1
+    assert admit_servers(quota, FLAVOR, 4, admission) == 4
     with pytest.raises(errors.OverQuota) as refusal:
-        admit(quota, FLAVOR, 3, Admission(limits=QuotaLimits(instances=10)), user)
+        admit_servers(quota, FLAVOR, 3, Admission(limits=QuotaLimits(instances=10)), user)
     assert str(refusal.value) == "Quota exceeded for instances: Requested 3, but already used 1 of 3 instances of this user"
     with pytest.raises(errors.OverQuota, match=r"already used 5 of 6 instances$"):
-        admit(quota, FLAVOR, 3, Admission(limits=QuotaLimits(instances=6)), user)
+        admit_servers(quota, FLAVOR, 3, Admission(limits=QuotaLimits(instances=6)), user)
 
 
 @pytest.mark.parametrize(
@@ -90,12 +90,12 @@ def test_a_limit_out_of_its_range_is_refused_in_the_words_of_the_compute_api(lim
 
 
 def test_the_lower_of_two_limits_applies() -> None:
-    assert (lower(3, 5), lower(-1, 5), lower(5, -1), lower(-1, -1), lower(0, -1)) == (3, 5, 5, -1, 0)
+    assert (lower_limit(3, 5), lower_limit(-1, 5), lower_limit(5, -1), lower_limit(-1, -1), lower_limit(0, -1)) == (3, 5, 5, -1, 0)
 
 
 def test_usage_is_summed_by_project_and_user() -> None:
     one = QuotaUsage(instances=1, cores=2, ram=3)
-    found = shares([("q", "u", one), ("p", "v", one), ("p", "u", one), ("p", "v", one)])
+    found = sum_shares([("q", "u", one), ("p", "v", one), ("p", "u", one), ("p", "v", one)])
     assert list(found) == ["p", "q"]
     assert found == {"p": {"u": one, "v": QuotaUsage(instances=2, cores=4, ram=6)}, "q": {"u": one}}
 
@@ -118,7 +118,7 @@ def test_what_is_admitted_is_the_most_that_fits(
     least = min(least, wanted)
 
     def fits(count: int) -> bool:
-        more = QuotaUsage.of(flavor, count)
+        more = QuotaUsage.of_flavor(flavor, count)
         return all(
             getattr(limits, name) == -1
             or not getattr(more, name)
@@ -128,7 +128,7 @@ def test_what_is_admitted_is_the_most_that_fits(
 
     fitting = [count for count in range(least, wanted + 1) if fits(count)]
     try:
-        admitted = admit(Quota(project_id="p", used=used), flavor, wanted, Admission(limits=limits, at_least=least))
+        admitted = admit_servers(Quota(project_id="p", used=used), flavor, wanted, Admission(limits=limits, at_least=least))
     except errors.OverQuota:
         assert fitting == []
     else:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from objects.operation import OperationKind as Kind
-from objects.operation import allows
+from objects.operation import allows_operation
 from objects.task import Power
 
 POWERS = {
@@ -55,7 +55,7 @@ DIFFERENCES = {
 @pytest.mark.parametrize(("kind", "hard"), NOVA)
 @pytest.mark.parametrize("vm_state", POWERS)
 def test_a_state_allows_what_nova_allows(kind: Kind, hard: bool, vm_state: str) -> None:
-    allowed = allows(kind, POWERS[vm_state], hard=hard, failed=vm_state == "error")
+    allowed = allows_operation(kind, POWERS[vm_state], hard=hard, failed=vm_state == "error")
     differs = (kind, vm_state) in DIFFERENCES
     assert allowed is ((vm_state in NOVA[kind, hard]) is not differs)
 
@@ -68,6 +68,6 @@ def test_every_kind_that_users_ask_for_is_compared() -> None:
 @pytest.mark.parametrize("power", [Power.OFF, Power.PAUSED, Power.SUSPENDED])
 def test_the_power_of_a_failed_server_decides_nothing(power: Power) -> None:
     for kind in (Kind.UNPAUSE, Kind.RESUME, Kind.START, Kind.MIGRATE, Kind.SHELVE):
-        assert not allows(kind, power, failed=True)
+        assert not allows_operation(kind, power, failed=True)
     for kind in (Kind.STOP, Kind.REBUILD, Kind.RESCUE, Kind.EVACUATE):
-        assert allows(kind, power, failed=True)
+        assert allows_operation(kind, power, failed=True)

@@ -18,9 +18,9 @@ NODE = ComputeNode(host="h1", node="n1", vcpus=8, memory_mb=4096, disk_gb=100)
 
 
 def test_an_object_or_its_fields_under_a_name_or_a_pair() -> None:
-    assert stats.of("h1", NODE) == stats.of(("h1", "n1"), NODE) == stats.of(("h1", "n1"), FIELDS) == NODE
-    assert stats.of("h1", FIELDS) == msgspec.structs.replace(NODE, node="h1"), "a host named alone is its own node"
-    assert stats.of("h1", FIELDS | {"node": "h1", "host": "h1"}).node == "h1"
+    assert stats.of_name("h1", NODE) == stats.of_name(("h1", "n1"), NODE) == stats.of_name(("h1", "n1"), FIELDS) == NODE
+    assert stats.of_name("h1", FIELDS) == msgspec.structs.replace(NODE, node="h1"), "a host named alone is its own node"
+    assert stats.of_name("h1", FIELDS | {"node": "h1", "host": "h1"}).node == "h1"
 
 
 @pytest.mark.parametrize(
@@ -47,43 +47,43 @@ def test_an_object_or_its_fields_under_a_name_or_a_pair() -> None:
 )
 def test_what_cannot_be_is_refused_by_name(given: dict[str, Any], words: str) -> None:
     with pytest.raises(errors.Invalid, match=words) as refused:
-        stats.of("h1", given)
+        stats.of_name("h1", given)
     assert "h1" in str(refused.value)
 
 
 @pytest.mark.parametrize("name", ["", "x" * 256, "h1 ", " h1", "h\0", "h\n1", "\x1b]0;h", "höst", "h/1", "\udcff"])
 def test_a_host_and_a_node_must_have_a_name_of_plain_characters(name: str) -> None:
     with pytest.raises(errors.Invalid, match=r"stats: host .*: a name has 1 to 255 letters"):
-        stats.of(name, FIELDS)
+        stats.of_name(name, FIELDS)
     with pytest.raises(errors.Invalid, match=r"stats: node .*: a name has 1 to 255 letters"):
-        stats.of(("h1", name), FIELDS)
+        stats.of_name(("h1", name), FIELDS)
 
 
 @pytest.mark.parametrize("odd", ["\0", "\x1b[31m", "\udcff"])
 def test_texts_of_a_driver_are_checked_and_can_be_cleaned(odd: str) -> None:
     for fields in ({"attributes": {odd: 1}}, {"attributes": {"a": [{"b": odd}]}}, {"hypervisor_type": odd}):
         with pytest.raises(errors.Invalid, match=r"stats of h1, h1: .* has control characters or surrogates"):
-            stats.of("h1", FIELDS | fields)
+            stats.of_name("h1", FIELDS | fields)
         given = msgspec.structs.replace(NODE, **fields)
-        stats.check(stats.cleaned(given))
+        stats.check_stats(stats.clean_stats(given))
 
 
 def test_attributes_are_bounded_and_plain_data() -> None:
     with pytest.raises(errors.Invalid, match="attributes have more than"):
-        stats.of("h1", FIELDS | {"attributes": {"a": "x" * 70_000}})
-    stats.check(stats.cleaned(msgspec.structs.replace(NODE, attributes={"a": "x" * 70_000})))
+        stats.of_name("h1", FIELDS | {"attributes": {"a": "x" * 70_000}})
+    stats.check_stats(stats.clean_stats(msgspec.structs.replace(NODE, attributes={"a": "x" * 70_000})))
     deep: Any = 1
     for _ in range(40):
         deep = [deep]
     for attributes in ({"a": {1}}, {"a": b"x"}, {"a": deep}, {"a": object()}):
         with pytest.raises(errors.Invalid, match="stats of h1, n1: attributes: "):
-            stats.cleaned(msgspec.structs.replace(NODE, attributes=attributes))
+            stats.clean_stats(msgspec.structs.replace(NODE, attributes=attributes))
         with pytest.raises(errors.Invalid, match="stats of h1, n1: attributes: "):
-            stats.check(msgspec.structs.replace(NODE, attributes=attributes))
+            stats.check_stats(msgspec.structs.replace(NODE, attributes=attributes))
 
 
 def test_attributes_are_the_drivers_own() -> None:
-    assert stats.of("h1", FIELDS | {"attributes": {"temperature": -7, "traits": ["A"]}}).attributes["temperature"] == -7
+    assert stats.of_name("h1", FIELDS | {"attributes": {"temperature": -7, "traits": ["A"]}}).attributes["temperature"] == -7
 
 
 @pytest.mark.parametrize(
@@ -99,17 +99,17 @@ def test_attributes_are_the_drivers_own() -> None:
     ids=["later", "again", "earlier", "does not say", "did not say", "its clock was set back"],
 )
 def test_of_two_reports_the_newer_one_counts(at: float, known_at: float, newer: bool) -> None:
-    assert stats.overtakes(fleet.node("h", reported_at=at), fleet.node("h", reported_at=known_at)) is newer
+    assert stats.is_current(fleet.node("h", reported_at=at), fleet.node("h", reported_at=known_at)) is newer
 
 
 def test_when_it_was_reported_is_no_difference() -> None:
-    assert stats.same(fleet.node("h", reported_at=2.0), fleet.node("h", reported_at=1.0))
-    assert not stats.same(fleet.node("h", reported_at=2.0, vcpus=1), fleet.node("h", reported_at=2.0))
+    assert stats.is_unchanged(fleet.node("h", reported_at=2.0), fleet.node("h", reported_at=1.0))
+    assert not stats.is_unchanged(fleet.node("h", reported_at=2.0, vcpus=1), fleet.node("h", reported_at=2.0))
 
 
 def verdict(given: ComputeNode, *, decoded: bool) -> str:
     try:
-        stats.check(given, decoded=decoded)
+        stats.check_stats(given, decoded=decoded)
     except errors.Invalid as error:
         return str(error)
     return ""

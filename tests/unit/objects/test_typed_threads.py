@@ -26,7 +26,7 @@ for number in range(40):
 
     def use(turn):
         together.wait()
-        typed.decode(text, module.Outer) if turn % 2 else typed.convert(data, module.Outer)
+        typed.decode_json(text, module.Outer) if turn % 2 else typed.convert_data(data, module.Outer)
 
     threads = [threading.Thread(target=use, args=(turn,)) for turn in range(8)]
     for thread in threads:

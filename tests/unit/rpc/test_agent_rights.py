@@ -10,7 +10,7 @@ from objects import errors
 from rpc import agents
 
 HOST = "h1.example"
-RIGHTS = agents.rights(HOST)
+RIGHTS = agents.permissions_of(HOST)
 OWN = "compute.h1.example"
 ANSWERS = "reply_compute.h1.example_0123456789abcdef0123456789abcdef"
 FOREIGN = [
@@ -64,7 +64,7 @@ def test_an_agent_does_not_publish_to_the_exchange_of_all_topics() -> None:
 @pytest.mark.parametrize("name", ["", "a b", "h1\n", ".*", "h$", "x" * 256, "x" * 250])
 def test_a_name_that_is_no_hosts_gets_no_user(name: str) -> None:
     with pytest.raises(errors.Invalid):
-        agents.rights(name)
+        agents.permissions_of(name)
 
 
 def test_the_host_of_a_user_and_back() -> None:
@@ -73,14 +73,14 @@ def test_the_host_of_a_user_and_back() -> None:
 
 
 def test_an_agent_is_confined_by_a_user_that_is_its_hosts() -> None:
-    confined = agents.confined("compute.h1", "h1")
+    confined = agents.confinement_of("compute.h1", "h1")
     assert confined is not None
     assert confined.queue == "compute.h1"
-    assert [agents.confined(user, "h1") for user in (None, "guest", "cell1", "h1", "compute.h2")] == [None] * 5
+    assert [agents.confinement_of(user, "h1") for user in (None, "guest", "cell1", "h1", "compute.h2")] == [None] * 5
 
 
 def test_the_commands_are_safe_in_a_shell() -> None:
-    add, permissions, topics = agents.commands("cell 1", "h1")
+    add, permissions, topics = agents.permission_commands("cell 1", "h1")
     assert add == "rabbitmqctl add_user compute.h1"
     assert permissions.startswith("rabbitmqctl set_permissions -p 'cell 1' compute.h1 '^(compute")
     assert topics == r"rabbitmqctl set_topic_permissions -p 'cell 1' compute.h1 superconductor '^$' '^compute\.h1$'"

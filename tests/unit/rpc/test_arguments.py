@@ -12,15 +12,15 @@ from objects import errors
 from objects.base import Number
 from objects.build import DeleteOrder
 from objects.context import RequestContext
-from rpc.arguments import ITEMS_LIMIT, Ids, Name, Shape, Signature, signatures
+from rpc.arguments import ITEMS_LIMIT, Ids, Name, Shape, Signature, signatures_of
 from rpc.cell_conductor import CellConductorEndpoint
-from rpc.codec import Codec, shared
+from rpc.codec import Codec, shared_codec
 from rpc.compute import ComputeEndpoint
 from rpc.scheduler import SchedulerEndpoint
 from rpc.super_conductor import SuperConductorEndpoint
 
 ORDER = DeleteOrder(instance_uuid="i1", attempt=1)
-WRAPPED = Codec([DeleteOrder]).encode(ORDER)
+WRAPPED = Codec([DeleteOrder]).encode_value(ORDER)
 
 
 class Endpoint:
@@ -40,7 +40,7 @@ class Endpoint:
 
 
 def read(method: str, **arguments: object) -> dict[str, Any]:
-    return Signature(method, getattr(Endpoint, method), shared()).read(msgspec.json.encode(arguments))
+    return Signature(method, getattr(Endpoint, method), shared_codec()).read(msgspec.json.encode(arguments))
 
 
 def test_arguments_of_the_right_types_arrive_as_they_are() -> None:
@@ -122,18 +122,18 @@ def test_another_message_is_unsupported(bad: dict[str, Any]) -> None:
 )
 def test_what_is_no_object_is_refused(text: bytes) -> None:
     with pytest.raises(errors.Invalid):
-        Signature("ids", Endpoint.ids, shared()).read(text)
+        Signature("ids", Endpoint.ids, shared_codec()).read(text)
 
 
 @pytest.mark.parametrize("interface", [CellConductorEndpoint, ComputeEndpoint, SchedulerEndpoint, SuperConductorEndpoint])
 def test_every_argument_of_an_interface_has_a_type(interface: type) -> None:
-    for signature in signatures(interface).values():
+    for signature in signatures_of(interface).values():
         kinds = {field.name: field.type for field in msgspec.structs.fields(signature._struct)}
         assert Any not in kinds.values(), kinds
 
 
 def test_answers_are_read_by_their_type() -> None:
-    shape = Shape(list[list[DeleteOrder]], shared())
+    shape = Shape(list[list[DeleteOrder]], shared_codec())
     assert shape.read(msgspec.json.encode([[WRAPPED], []])) == [[ORDER], []]
     with pytest.raises(msgspec.ValidationError):
         shape.read(b'[{"a": 1}]')

@@ -13,7 +13,7 @@ from msgspec import inspect
 
 from objects import errors
 from objects.base import INT64_MAX, Message
-from objects.messages_version import KNOWN, SPAN, V1_0, MessagesVersion, Span, span_of, spoken, version_of
+from objects.messages_version import KNOWN, SPAN, V1_0, MessagesVersion, Span, span_of, version_for, version_of
 from objects.task import DriveChanges, NewImage, Power, TaskArgs, TaskKind, TaskOrder
 from rpc.backport import CHANGES, FieldChange
 from rpc.codec import Codec, all_messages
@@ -59,8 +59,8 @@ STRATEGIES: dict[type, Callable[[Any], st.SearchStrategy[Any]]] = {
 
 
 def over_the_wire(value: Message, version: MessagesVersion) -> tuple[Message, dict[str, Any]]:
-    wire = msgspec.json.decode(msgspec.json.encode(CODEC.encode(value, lambda: version)))
-    decoded = CODEC.decode(wire)
+    wire = msgspec.json.decode(msgspec.json.encode(CODEC.encode_value(value, lambda: version)))
+    decoded = CODEC.decode_value(wire)
     assert isinstance(decoded, Message)
     return decoded, wire
 
@@ -112,17 +112,17 @@ def flat(found: list[Any]) -> list[Any]:
 
 
 def test_an_older_peer_is_told_the_version_that_it_knows() -> None:
-    assert CODEC.encode(ORDER, lambda: V1_0)["version"] == "1.1"
-    assert "drive" not in CODEC.encode(ORDER, lambda: V1_0)["fields"]["args"]
-    assert CODEC.encode(ORDER)["version"] == TaskOrder.VERSION
+    assert CODEC.encode_value(ORDER, lambda: V1_0)["version"] == "1.1"
+    assert "drive" not in CODEC.encode_value(ORDER, lambda: V1_0)["fields"]["args"]
+    assert CODEC.encode_value(ORDER)["version"] == TaskOrder.VERSION
 
 
 def test_a_rebuild_that_changes_the_drive_is_refused_with_what_to_do() -> None:
     order = msgspec.structs.replace(ORDER, args=TaskArgs(drive=DriveChanges(has_secrets=True)))
 
     with pytest.raises(errors.PeerTooOld, match=r"needs .* 1\.1; .* knows 1\.0: upgrade it"):
-        CODEC.encode([order], lambda: V1_0)
-    assert CODEC.encode([order])
+        CODEC.encode_value([order], lambda: V1_0)
+    assert CODEC.encode_value([order])
 
 
 @pytest.mark.parametrize(
@@ -136,14 +136,14 @@ def test_a_rebuild_that_changes_the_drive_is_refused_with_what_to_do() -> None:
 )
 def test_what_an_older_agent_cannot_read_is_refused(changes: dict[str, Any]) -> None:
     with pytest.raises(errors.PeerTooOld, match=r"needs a host of messages 1\.1"):
-        CODEC.encode(msgspec.structs.replace(ORDER, **changes), lambda: V1_0)
+        CODEC.encode_value(msgspec.structs.replace(ORDER, **changes), lambda: V1_0)
 
 
 def test_who_needs_no_version_is_not_asked_for_one() -> None:
     def unknown() -> MessagesVersion:
         raise errors.CellUnavailable("its records cannot be read")
 
-    assert CODEC.encode({"batch_ids": ["b1", "b2"]}, unknown) == {"batch_ids": ["b1", "b2"]}
+    assert CODEC.encode_value({"batch_ids": ["b1", "b2"]}, unknown) == {"batch_ids": ["b1", "b2"]}
 
 
 @pytest.mark.parametrize(
@@ -162,9 +162,9 @@ def test_a_record_says_what_its_process_knows(text: str | None, span: Span) -> N
 
 
 def test_what_is_spoken_is_the_newest_that_both_know() -> None:
-    assert spoken(span_of("1.0")) == V1_0
-    assert spoken(SPAN) == SPAN.newest
-    assert spoken(span_of("1.0-9.9")) == SPAN.newest
+    assert version_for(span_of("1.0")) == V1_0
+    assert version_for(SPAN) == SPAN.newest
+    assert version_for(span_of("1.0-9.9")) == SPAN.newest
 
 
 def test_a_version_that_nobody_writes_is_refused() -> None:

@@ -21,7 +21,7 @@ class Reader:
         self.read: list[str] = []
         self.handed: list[tuple[QueuedMessage, EmbeddedQueue]] = []
         self.consumer = EmbeddedConsumer(self._take, window)
-        broker.subscribe(self.consumer, [broker.declare(key) for key in keys], fanout)
+        broker.subscribe_consumer(self.consumer, [broker.declare_queue(key) for key in keys], fanout)
 
     def _take(self, letter: QueuedMessage, queue: EmbeddedQueue) -> None:
         self.read.append(letter.body.decode())
@@ -29,10 +29,10 @@ class Reader:
 
     def acknowledge(self, times: int = 1) -> None:
         for _ in range(times):
-            self.broker.acknowledge(self.consumer)
+            self.broker.acknowledge_message(self.consumer)
 
     def stop(self) -> None:
-        self.broker.unsubscribe(self.consumer)
+        self.broker.unsubscribe_consumer(self.consumer)
 
 
 def send(broker: Broker, key: str, *bodies: str) -> None:
@@ -137,7 +137,7 @@ def test_a_fanout_reaches_every_consumer_there_is_and_none_that_comes_later() ->
     there = [Reader(broker, fanout="topic"), Reader(broker, fanout="topic")]
     elsewhere = Reader(broker, fanout="other")
 
-    broker.fanout("topic", QueuedMessage(b"x"))
+    broker.fanout_message("topic", QueuedMessage(b"x"))
     later = Reader(broker, fanout="topic")
 
     assert [reader.read for reader in there] == [["x"], ["x"]]
@@ -162,7 +162,7 @@ def test_what_was_set_aside_for_the_last_consumer_waits_for_the_next_in_order() 
     leaving = Reader(broker, "topic", "topic.h1", fanout="topic")
     send(broker, "topic", "a", "b", "c")
     send(broker, "topic.h1", "d")
-    broker.fanout("topic", QueuedMessage(b"e"))
+    broker.fanout_message("topic", QueuedMessage(b"e"))
 
     leaving.stop()
     leaving.stop()
@@ -189,7 +189,7 @@ def test_a_letter_given_back_goes_to_the_end_of_its_queue() -> None:
     send(broker, "topic", "a", "b")
 
     letter, queue = reader.handed[0]
-    broker.requeue(reader.consumer, queue, letter)
+    broker.requeue_message(reader.consumer, queue, letter)
     reader.acknowledge()
 
     assert reader.read == ["a", "b", "a"]
@@ -200,7 +200,7 @@ def test_every_pool_gets_all_and_shares_it_among_its_members() -> None:
     pools = {name: [Reader(broker), Reader(broker)] for name in ("audit", "billing")}
     for name, readers in pools.items():
         for reader in readers:
-            broker.subscribe(reader.consumer, [broker.declare("topic.info", name)])
+            broker.subscribe_consumer(reader.consumer, [broker.declare_queue("topic.info", name)])
 
     send(broker, "topic.info", "a", "b")
 
@@ -256,5 +256,5 @@ def test_brokers_of_one_name_are_one_as_long_as_somebody_has_it_open() -> None:
     brokers.close(name)
     brokers.close(name)
 
-    assert brokers.names() == [("cell1", "other")]
+    assert brokers.list_open() == [("cell1", "other")]
     assert brokers.open(name) is not first

@@ -58,7 +58,7 @@ REPORT = Report(
 
 
 def over_the_wire(codec: Codec, value: object) -> Any:
-    return codec.decode(msgspec.json.decode(msgspec.json.encode(codec.encode(value))))
+    return codec.decode_value(msgspec.json.decode(msgspec.json.encode(codec.encode_value(value))))
 
 
 @pytest.mark.parametrize("message", [SPEC, ORDER, REPORT, BuildOrders(spec=SPEC, orders=(ORDER, ORDER))])
@@ -83,7 +83,7 @@ class Loose(Object, frozen=True, kw_only=True):
 @pytest.mark.parametrize("value", [{1, 2}, b"x", object(), Loose(text="x"), [{"a": {1}}], {1: "x"}, {"$message": "Selection"}])
 def test_what_has_no_form_on_the_bus_is_refused_by_the_sender(value: object) -> None:
     with pytest.raises(TypeError, match="cannot cross the bus"):
-        Codec().encode(value)
+        Codec().encode_value(value)
 
 
 def test_every_message_of_the_project_is_known() -> None:
@@ -104,7 +104,7 @@ def test_two_messages_of_one_name_are_refused() -> None:
 
 
 def encoded_as(name: str, message: Message) -> Any:
-    encoded = Codec([type(message)]).encode(message)
+    encoded = Codec([type(message)]).encode_value(message)
     return {**encoded, "$message": name}
 
 
@@ -112,13 +112,13 @@ def test_fields_of_a_newer_minor_version_are_ignored() -> None:
     newer = encoded_as("Note", Note11(text="hello", tags=("a",), colour="red"))
     assert newer["version"] == "1.1"
 
-    assert Codec([Note]).decode(newer) == Note(text="hello", tags=("a",))
+    assert Codec([Note]).decode_value(newer) == Note(text="hello", tags=("a",))
 
 
 def test_fields_that_an_older_minor_version_lacks_get_their_defaults() -> None:
     older = encoded_as("Note11", Note(text="hello"))
 
-    assert Codec([Note11]).decode(older) == Note11(text="hello", colour="white")
+    assert Codec([Note11]).decode_value(older) == Note11(text="hello", colour="white")
 
 
 @pytest.mark.parametrize("version", ["2.0", "0.9", "10.0", "", "None"])
@@ -126,25 +126,25 @@ def test_another_major_version_is_refused_with_both_versions_named(version: str)
     foreign = {**encoded_as("Note", Note(text="hello")), "version": version}
 
     with pytest.raises(errors.Unsupported, match=rf"Note .*{version}.* 1\.0"):
-        Codec([Note]).decode(foreign)
+        Codec([Note]).decode_value(foreign)
 
 
 def test_an_unknown_message_is_refused_by_name() -> None:
     with pytest.raises(errors.Unsupported, match=r"Comet 1\.0"):
-        Codec([Note]).decode({"$message": "Comet", "version": "1.0", "fields": {}})
+        Codec([Note]).decode_value({"$message": "Comet", "version": "1.0", "fields": {}})
 
 
 @pytest.mark.parametrize("fields", [{}, {"text": 5}, None, "text"])
 def test_fields_that_do_not_fit_are_refused_with_the_place(fields: object) -> None:
     with pytest.raises(errors.Unsupported, match=r"Note 1\.0 cannot be read"):
-        Codec([Note]).decode([{"$message": "Note", "version": "1.0", "fields": fields}])
+        Codec([Note]).decode_value([{"$message": "Note", "version": "1.0", "fields": fields}])
 
 
 @pytest.mark.parametrize("number", [2**63, 2**64 - 1, 2**64, -(2**63) - 1])
 @pytest.mark.parametrize("field", ["fence", "attempt"])
 def test_a_number_that_no_database_holds_is_refused_at_the_door(field: str, number: int) -> None:
-    encoded = Codec().encode(REPORT)
+    encoded = Codec().encode_value(REPORT)
     encoded["fields"][field] = number
 
     with pytest.raises(errors.Unsupported, match=rf"Report .* cannot be read .*{field}"):
-        Codec().decode(encoded)
+        Codec().decode_value(encoded)

@@ -70,11 +70,11 @@ def test_buses_of_different_names_or_virtual_hosts_share_nothing(other: str) -> 
     one, two = Bus("embedded://one/"), Bus(other)
     keepers = Keeper(), Keeper()
     for bus, keeper in zip((one, two), keepers, strict=True):
-        bus.serve("topic", "h1", [keeper])
+        bus.serve_topic("topic", "h1", [keeper])
 
-    client = two.client("topic")
+    client = two.make_client("topic")
     client.cast(CONTEXT, "hear", value=1)
-    client.on("h1").cast(CONTEXT, "hear", value=2)
+    client.on_server("h1").cast(CONTEXT, "hear", value=2)
     client.fanout(CONTEXT, "hear", value=3)
 
     assert wait_until(lambda: len(keepers[1].heard) == 3, PATIENCE)
@@ -86,19 +86,19 @@ def test_buses_of_different_names_or_virtual_hosts_share_nothing(other: str) -> 
 def test_buses_of_one_name_are_one_bus() -> None:
     url, keeper = embedded_url(), Keeper()
     serving, asking = Bus(url), Bus(url)
-    serving.serve("topic", "h1", [keeper])
+    serving.serve_topic("topic", "h1", [keeper])
 
-    assert asking.client("topic").call(CONTEXT, "change", dict[str, int], value={}) == {"changed": 1}
+    assert asking.make_client("topic").call(CONTEXT, "change", dict[str, int], value={}) == {"changed": 1}
     serving.close()
     asking.close()
 
 
 def test_arguments_are_copies_as_they_would_be_on_a_network() -> None:
     bus = Bus(embedded_url())
-    bus.serve("topic", "h1", [Keeper()])
+    bus.serve_topic("topic", "h1", [Keeper()])
     mine = {"a": 1}
 
-    assert bus.client("topic").call(CONTEXT, "change", dict[str, int], value=mine) == {"a": 1, "changed": 1}
+    assert bus.make_client("topic").call(CONTEXT, "change", dict[str, int], value=mine) == {"a": 1, "changed": 1}
     assert mine == {"a": 1}
     bus.close()
 
@@ -107,17 +107,17 @@ def test_closing_the_last_bus_of_a_name_forgets_it_and_what_it_held() -> None:
     url = embedded_url()
     name = (url.removeprefix("embedded://").rstrip("/"), "")
     first, second = Bus(url), Bus(url)
-    first.client("topic").cast(CONTEXT, "hear", value="left over")
+    first.make_client("topic").cast(CONTEXT, "hear", value="left over")
 
     first.close()
     first.close()
-    assert name in BROKERS.names()
+    assert name in BROKERS.list_open()
     second.close()
-    assert name not in BROKERS.names()
+    assert name not in BROKERS.list_open()
 
     bus, keeper = Bus(url), Keeper()
-    bus.serve("topic", "h1", [keeper], threads=1)
-    bus.client("topic").call(CONTEXT, "change", dict[str, int], value={})
+    bus.serve_topic("topic", "h1", [keeper], threads=1)
+    bus.make_client("topic").call(CONTEXT, "change", dict[str, int], value={})
     assert keeper.heard == []
     bus.close()
 
@@ -125,15 +125,15 @@ def test_closing_the_last_bus_of_a_name_forgets_it_and_what_it_held() -> None:
 def test_a_closed_bus_stops_its_servers_and_can_send_no_more() -> None:
     url, keeper = embedded_url(), Keeper()
     open_one, closed = Bus(url), Bus(url)
-    closed.serve("topic", "h1", [keeper])
+    closed.serve_topic("topic", "h1", [keeper])
     closed.close()
 
-    open_one.client("topic").cast(CONTEXT, "hear", value=1)
+    open_one.make_client("topic").cast(CONTEXT, "hear", value=1)
     with pytest.raises(Unreachable, match="closed"):
-        closed.client("topic").cast(CONTEXT, "hear", value=2)
+        closed.make_client("topic").cast(CONTEXT, "hear", value=2)
 
     following = Keeper()
-    open_one.serve("topic", "h2", [following])
+    open_one.serve_topic("topic", "h2", [following])
     assert wait_until(lambda: following.heard == [1], PATIENCE)
     assert keeper.heard == []
     open_one.close()

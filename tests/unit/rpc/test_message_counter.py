@@ -12,12 +12,12 @@ def test_a_call_makes_two_messages_and_the_others_one() -> None:
     counter("scheduler", "select_destinations", MessageKind.CALL)
     counter("compute", "refresh", MessageKind.FANOUT)
 
-    assert counter.counts() == {
+    assert counter.counts_by_method() == {
         ("compute", "build_instances", MessageKind.CAST): 3,
         ("scheduler", "select_destinations", MessageKind.CALL): 1,
         ("compute", "refresh", MessageKind.FANOUT): 1,
     }
-    assert counter.messages() == 6
+    assert counter.count_messages() == 6
 
-    counter.reset()
-    assert counter.counts() == {}
+    counter.reset_counts()
+    assert counter.counts_by_method() == {}

@@ -11,7 +11,7 @@ from rpc.drivers.frames import MESSAGE_BYTES_LIMIT
 
 def test_what_no_broker_would_take_is_refused_by_who_sends_it() -> None:
     """With its size, and before the connection is lost over it."""
-    frame = len(wire.envelope({"args": ""}))
-    assert len(wire.envelope({"args": "x" * (MESSAGE_BYTES_LIMIT - frame)})) == MESSAGE_BYTES_LIMIT
+    frame = len(wire.make_envelope({"args": ""}))
+    assert len(wire.make_envelope({"args": "x" * (MESSAGE_BYTES_LIMIT - frame)})) == MESSAGE_BYTES_LIMIT
     with pytest.raises(errors.Invalid, match=f"the limit is {MESSAGE_BYTES_LIMIT}"):
-        wire.envelope({"args": "x" * (MESSAGE_BYTES_LIMIT - frame + 1)})
+        wire.make_envelope({"args": "x" * (MESSAGE_BYTES_LIMIT - frame + 1)})

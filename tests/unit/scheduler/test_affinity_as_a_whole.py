@@ -31,9 +31,9 @@ def placed(table: HostTable, count: int, size: int = 1, most: int | None = None)
     if most is not None:
         driver.filters = (*driver.filters, Adapter(SchedulerSettings(), "Few", Few(most)))
     request = fleet.request(fleet.spec(fleet.flavor(vcpus=size), group=fleet.group(GroupPolicy.AFFINITY)), table)
-    with table.tentative():
+    with table.take_tentatively():
         found = survey(table, driver, request, count)
-        return [table.hosts[row] for row in engine.choose(table, driver, request, found, count)]
+        return [table.hosts[row] for row in engine.choose_rows(table, driver, request, found, count)]
 
 
 class Few:
@@ -82,8 +82,8 @@ def test_as_many_as_the_roomiest_host_takes(free: list[int], shared: list[bool],
 def test_where_no_host_has_several_nodes_those_that_take_the_most_are_left(free: list[int], count: int, size: int) -> None:
     table, driver = fleet.table([fleet.node(f"h{n}", vcpus=vcpus) for n, vcpus in enumerate(free)]), fleet.driver()
     request = fleet.request(fleet.spec(fleet.flavor(vcpus=size), group=fleet.group(GroupPolicy.AFFINITY)), table)
-    with table.tentative():
-        left = survey(table, driver, request, count).rows
+    with table.take_tentatively():
+        left = survey(table, driver, request, count).passing_rows
     takes = {f"h{n}": vcpus // size for n, vcpus in enumerate(free)}
     most = min(count, max(takes.values()))
     assert {table.hosts[row] for row in left} == {host for host, amount in takes.items() if amount >= max(most, 1)}
@@ -101,11 +101,11 @@ class TestRaces:
         made = attempt(ledger.table, jobs)
         [first] = begun(made, jobs)
         ledger.taken = {first: 1}
-        more = set(made.confirm(ledger.rows({first})))
+        more = set(made.confirm_locked(ledger.rows({first})))
         assert more
         assert first not in more
-        assert not made.confirm(ledger.rows(more))
-        [placements], _ = made.finish()
+        assert not made.confirm_locked(ledger.rows(more))
+        [placements], _ = made.finish_plan()
         assert len({p.inventory_id for p in placements}) == 1
         assert len(placements) == 4
         assert placements[0].inventory_id != first
@@ -116,10 +116,10 @@ class TestRaces:
         made = attempt(ledger.table, jobs)
         [first] = begun(made, jobs)
         ledger.taken = {1: 1, 2: 2}
-        more = set(made.confirm(ledger.rows({first})))
+        more = set(made.confirm_locked(ledger.rows({first})))
         if more:
-            assert not made.confirm(ledger.rows(more))
-        placements, [decision] = made.finish()
+            assert not made.confirm_locked(ledger.rows(more))
+        placements, [decision] = made.finish_plan()
         assert placements == [()]
         assert decision.message.startswith("No valid host was found for instance 4 of 4")
 
@@ -133,8 +133,8 @@ class TestRaces:
         ledger.taken = {n + 1: used for n, used in enumerate(taken) if used}
         rounds = 0
         while wanted and rounds < 4:
-            wanted, rounds = set(made.confirm(ledger.rows(wanted))), rounds + 1
-        [placements], _ = made.finish()
+            wanted, rounds = set(made.confirm_locked(ledger.rows(wanted))), rounds + 1
+        [placements], _ = made.finish_plan()
         hosts = {p.inventory_id for p in placements}
         assert len(hosts) <= 1
         assert all(count <= 4 - taken[key - 1] for key in hosts)
@@ -165,6 +165,6 @@ def test_the_rows_of_a_survey_stay_in_the_order_of_the_table() -> None:
     table = fleet.table([fleet.node(f"h{n}", vcpus=n % 5) for n in range(20)])
     driver, request = fleet.driver(), fleet.request(fleet.spec(group=fleet.group(GroupPolicy.AFFINITY)), table)
     found = survey(table, driver, request, 3)
-    assert np.array_equal(found.rows, np.sort(found.rows))
-    assert found.counts[-1].name == "WholeGroup"
-    assert (found.counts[-1].before, found.counts[-1].after) == (16, 8)
+    assert np.array_equal(found.passing_rows, np.sort(found.passing_rows))
+    assert found.filter_counts[-1].name == "WholeGroup"
+    assert (found.filter_counts[-1].before, found.filter_counts[-1].after) == (16, 8)

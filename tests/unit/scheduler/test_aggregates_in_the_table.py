@@ -25,7 +25,7 @@ from scheduler.filters.aggregates import (
 from scheduler.filters.all_hosts import AllHostsFilter
 from scheduler.filters.capacity import CoreFilter, DiskFilter, RamFilter
 from scheduler.filters.load import IoOpsFilter, NumInstancesFilter
-from scheduler.filters.operators import matches
+from scheduler.filters.operators import matches_spec
 from scheduler.framework.filter import Filter
 from scheduler.framework.hosts import Hosts
 from scheduler.framework.settings import SchedulerSettings
@@ -104,7 +104,7 @@ def test_extra_specs(known: list[Aggregate], specs: dict[str, str]) -> None:
             scope, _, name = key.partition(":")
             if name and scope != "aggregate_instance_extra_specs":
                 continue
-            if not any(matches(have, wanted) for have in words(known, host, name or scope)):
+            if not any(matches_spec(have, wanted) for have in words(known, host, name or scope)):
                 return False
         return True
 
@@ -183,7 +183,7 @@ def test_the_smallest_limit_and_ratio_hold_and_a_ratio_never_rises_above_the_hos
     request = fleet.request(asked, table)
     hosts = Hosts(table, request, None, more)
     ratios = [min(4.0, least(known, host, "cpu_allocation_ratio", 4.0)) for host in NAMES]
-    assert hosts.capacity("vcpus").tolist() == [4 * ratio for ratio in ratios]
+    assert hosts.capacity_of("vcpus").tolist() == [4 * ratio for ratio in ratios]
     assert CoreFilter(SchedulerSettings()).passes(hosts, request).tolist() == [4 * ratio >= 5 * (more + 1) for ratio in ratios]  # type: ignore[union-attr]  # it asks for vCPUs
     most = [least(known, host, "max_instances_per_host", 2) for host in NAMES]
     counted = NumInstancesFilter(SchedulerSettings(max_instances_per_host=2)).passes(hosts, request)
@@ -213,8 +213,8 @@ def test_the_smallest_multiplier_weighs(known: list[Aggregate]) -> None:
     driver = fleet.driver(enabled_weighers=("RAMWeigher",), ram_weight_multiplier=1.5, shuffle_best_same_weighed_hosts=False)
     found = survey(table, driver, request)
     expected = [least(known, host, "ram_weight_multiplier", 1.5) for host in NAMES]
-    assert found.scores.tolist() == pytest.approx(expected)  # all are equally free, and the range begins at 0
-    again = engine.score(table, driver, request, found.parts, np.array([3, 1]))
+    assert found.passing_scores.tolist() == pytest.approx(expected)  # all are equally free, and the range begins at 0
+    again = engine.score_rows(table, driver, request, found.parts, np.array([3, 1]))
     assert again.tolist() == pytest.approx([expected[3], expected[1]])
 
 
@@ -223,10 +223,10 @@ def test_a_multiplier_of_an_aggregate_switches_on_what_is_off_and_failed_builds_
     table = fleet.table([fleet.node(name, failed_builds=1.0) for name in NAMES[:2]], aggregates=[one])
     request = fleet.request(fleet.spec(), table)
     hosts = Hosts(table, request)
-    assert RAMWeigher(SchedulerSettings(ram_weight_multiplier=0.0)).multipliers(hosts).tolist() == [2.0, 0.0]  # type: ignore[union-attr]  # one for each host
-    assert BuildFailureWeigher(SchedulerSettings()).multipliers(hosts).tolist() == [-5.0, -1000000.0]  # type: ignore[union-attr]  # the same
+    assert RAMWeigher(SchedulerSettings(ram_weight_multiplier=0.0)).host_multipliers(hosts).tolist() == [2.0, 0.0]  # type: ignore[union-attr]  # one for each host
+    assert BuildFailureWeigher(SchedulerSettings()).host_multipliers(hosts).tolist() == [-5.0, -1000000.0]  # type: ignore[union-attr]  # the same
     driver = fleet.driver(enabled_weighers=("RAMWeigher",), ram_weight_multiplier=0.0, shuffle_best_same_weighed_hosts=False)
-    assert survey(table, driver, request).scores.tolist() == [2.0, 0.0]
+    assert survey(table, driver, request).passing_scores.tolist() == [2.0, 0.0]
 
 
 @pytest.mark.parametrize("value", ["1e308", "inf", "two"])
@@ -234,7 +234,7 @@ def test_what_no_weight_can_be_multiplied_by_is_no_number(value: str) -> None:
     one = Aggregate(id=1, name="a", hosts=("h0",), metadata={"ram_weight_multiplier": value, "cpu_weight_multiplier": value})
     table = fleet.table([fleet.node(name) for name in NAMES[:2]], aggregates=[one])
     driver = fleet.driver(enabled_weighers=("RAMWeigher", "CPUWeigher"), shuffle_best_same_weighed_hosts=False)
-    assert survey(table, driver, fleet.request(fleet.spec(), table)).scores.tolist() == [2.0, 2.0]
+    assert survey(table, driver, fleet.request(fleet.spec(), table)).passing_scores.tolist() == [2.0, 2.0]
 
 
 def test_an_image_property_without_a_value_is_none() -> None:

@@ -24,11 +24,11 @@ def assigned(
     """(host, alternates) per instance."""
     request = fleet.request(fleet.spec(**changes), table, seed=seed)
     choosing = fleet.driver(**(driver or {}))
-    with table.tentative():
+    with table.take_tentatively():
         found = survey(table, choosing, request)
-        rows = engine.choose(table, choosing, request, found, count)
+        rows = engine.choose_rows(table, choosing, request, found, count)
         chosen = [(str(n), row) for n, row in enumerate(rows)]
-        others = Alternates(table, choosing, request, found).of(chosen)
+        others = Alternates(table, choosing, request, found).choose_rows(chosen)
         return [(table.hosts[row], [table.hosts[other] for other in others[uuid]]) for uuid, row in chosen]
 
 
@@ -109,15 +109,15 @@ def test_two_batches_of_a_group_in_one_transaction_hold_no_host_in_common(seed: 
         table.set_node(fleet.CELLS[0], fleet.node("h0", node="other"))
     group = fleet.group(GroupPolicy.ANTI_AFFINITY, chance.choice((1, 2)))
     driver, members, places = fleet.driver(), Members(), Counter[str]()
-    with table.tentative():
+    with table.take_tentatively():
         batches = []
         for number in range(2):
             request = fleet.request(fleet.spec(group=group, max_attempts=3), table, seed=chance.randrange(1 << 60), members=members)
             found = survey(table, driver, request)
-            rows = engine.choose(table, driver, request, found, chance.randrange(1, 4))
+            rows = engine.choose_rows(table, driver, request, found, chance.randrange(1, 4))
             batches.append((request, found, [(f"{number}-{n}", row) for n, row in enumerate(rows)]))
         for request, found, chosen in batches:
             places.update(table.hosts[row] for _, row in chosen)
-            for others in Alternates(table, driver, request, found).of(chosen).values():
+            for others in Alternates(table, driver, request, found).choose_rows(chosen).values():
                 places.update(table.hosts[row] for row in others)
     assert max(places.values()) <= group.max_server_per_host

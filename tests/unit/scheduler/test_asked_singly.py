@@ -40,8 +40,11 @@ def surveyed(hosts: list[tuple[int, bool]]) -> Survey:
 def test_the_best_are_the_same(hosts: list[tuple[int, bool]], count: int, cell: int) -> None:
     asked, whole = surveyed(hosts), surveyed(hosts)
     whole.ask_all()
-    for lazy, eager in ((asked.best(count), whole.best(count)), (asked.best_of_cell(cell, count), whole.best_of_cell(cell, count))):
+    for lazy, eager in (
+        (asked.best_rows(count), whole.best_rows(count)),
+        (asked.best_of_cell(cell, count), whole.best_of_cell(cell, count)),
+    ):
         assert lazy[0].tolist() == eager[0].tolist()
         assert lazy[1].tolist() == eager[1].tolist()
-    assert asked.rows.tolist() == whole.rows.tolist()
-    assert asked.counts == whole.counts
+    assert asked.passing_rows.tolist() == whole.passing_rows.tolist()
+    assert asked.filter_counts == whole.filter_counts

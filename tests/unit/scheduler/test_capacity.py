@@ -45,8 +45,8 @@ def request_of(table: HostTable, size: Flavor) -> Request:
 
 def placed(table: HostTable, driver: SchedulerDriver, request: Request) -> Counter[int]:
     """How many servers the engine puts on each row."""
-    with table.tentative():
-        return Counter(driver.place(table, request, survey(table, driver, request), 5000))
+    with table.take_tentatively():
+        return Counter(driver.place_instances(table, request, survey(table, driver, request), 5000))
 
 
 @pytest.mark.parametrize("filters", [DEFAULT_FILTERS, LOADED, ("ComputeFilter", "CoreFilter")], ids=["default", "loaded", "few"])
@@ -56,7 +56,7 @@ def test_each_host_takes_what_the_engine_puts_there(
 ) -> None:
     table = table_of(found)
     driver = fleet.driver(enabled_filters=filters, max_io_ops_per_host=9, max_instances_per_host=11)
-    counted = capacity.room(table, driver, request_of(table, size))
+    counted = capacity.host_room(table, driver, request_of(table, size))
     expected = placed(table, driver, request_of(table, size))
     assert dict(zip(counted.rows.tolist(), counted.counts.tolist(), strict=True)) == expected
     assert sum(counted.limits.values()) == len(expected)
@@ -73,35 +73,35 @@ def test_sets_fit_as_often_as_is_said(found: list[tuple[int, int, int, int]], fl
     table = table_of(found)
     driver = fleet.driver(enabled_filters=LOADED, max_io_ops_per_host=9, max_instances_per_host=11)
     requests = [request_of(table, size) for size in flavors]
-    alone = [capacity.room(table, driver, request) for request in requests]
+    alone = [capacity.host_room(table, driver, request) for request in requests]
     bounds = capacity.sets_room(table, driver, requests, alone)
     assert 0 <= bounds.least <= bounds.most
-    with table.tentative():
+    with table.take_tentatively():
         for row in range(len(found)):
             while _take_set(table, driver, requests, row):
                 bounds = bounds.__replace__(least=bounds.least - 1)
         assert bounds.least <= 0, "so many sets fit whole on one host each"
-    with table.tentative():
+    with table.take_tentatively():
         whole = 0
-        while all(driver.place(table, each, survey(table, driver, each), 1) for each in requests):
+        while all(driver.place_instances(table, each, survey(table, driver, each), 1) for each in requests):
             whole += 1
         assert whole <= bounds.most
 
 
 def _take_set(table: HostTable, driver: SchedulerDriver, requests: list[Request], row: int) -> bool:
-    mark = table.mark
+    mark = table.undo_mark
     for request in requests:
-        if not engine.fits(driver, table, request, np.array([row]))[0]:
+        if not engine.fitting_rows(driver, table, request, np.array([row]))[0]:
             table.give_back(mark)
             return False
-        engine.take(table, request, row)
+        engine.take_row(table, request, row)
     return True
 
 
 def test_a_request_that_takes_nothing_is_counted_up_to_a_limit() -> None:
     table = table_of([(4, 4096, 100, 0)])
     nothing = fleet.flavor_asking({"VCPU": 0, "MEMORY_MB": 0, "DISK_GB": 0})
-    counted = capacity.room(table, fleet.driver(), request_of(table, nothing))
+    counted = capacity.host_room(table, fleet.driver(), request_of(table, nothing))
     assert (counted.counts.tolist(), counted.limits) == ([capacity.HOST_LIMIT], {})
 
 
@@ -109,7 +109,7 @@ def test_custom_resources_and_closed_cells_count() -> None:
     hosts = [fleet.node(f"h{n}", resources={"CUSTOM_GPU": n}) for n in range(4)]
     asked = fleet.flavor_asking({"CUSTOM_GPU": 1})
     table = fleet.table(hosts, states=(CellState.ENABLED, CellState.DISABLED))
-    told = capacity.flavor_room(table, "f", capacity.room(table, fleet.driver(), request_of(table, asked)))
+    told = capacity.flavor_room(table, "f", capacity.host_room(table, fleet.driver(), request_of(table, asked)))
     assert [(each.name, each.servers) for each in told.cells] == [("cell1", 2), ("cell2", 0)]
     assert told.limits == {"ResourceClassFilter": 1}
     assert (told.filters[0].name, told.filters[0].after) == ("ResourceClassFilter", 3)
@@ -125,5 +125,5 @@ def test_a_filter_of_a_site_limits_what_it_says() -> None:
     table = table_of([(40, 65536, 1000, 0), (2, 65536, 1000, 0)])
     driver = fleet.driver()
     driver.filters = (*driver.filters, Adapter(SchedulerSettings(), "AtMostThree", AtMostThree()))
-    counted = capacity.room(table, driver, request_of(table, fleet.flavor()))
+    counted = capacity.host_room(table, driver, request_of(table, fleet.flavor()))
     assert (counted.counts.tolist(), counted.limits) == ([3, 2], {"AtMostThree": 1, "CoreFilter": 1})

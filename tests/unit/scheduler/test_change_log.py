@@ -18,15 +18,15 @@ def test_rows_since_are_those_that_were_touched(seed: int, monkeypatch: pytest.M
     monkeypatch.setattr(columns, "CHANGES_KEPT", KEPT)
     chance, table, touched = random.Random(seed), Columns(), list[int]()
     for _ in range(40):
-        table.append()
+        table.append_row()
     for _ in range(200):
         rows = [chance.randrange(40) for _ in range(chance.choice((0, 1, 7, 30, 70)))]
         if len(rows) == 1:
-            table.touch(rows[0])
+            table.note_changed(rows[0])
         else:
-            table.touch(np.array(rows, np.int64))
+            table.note_changed(np.array(rows, np.int64))
         touched += rows
-        assert table.changes == len(touched)
+        assert table.change_count == len(touched)
         back = chance.randrange(KEPT + 20)
         since = max(len(touched) - back, 0)
         expected = set(touched[since:])

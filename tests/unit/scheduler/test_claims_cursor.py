@@ -12,57 +12,57 @@ def test_it_starts_behind_what_was_read() -> None:
         fleet.inventory(n, fleet.node(f"h{n}"), fleet.CELLS[0], writer=w, sequence=s)
         for n, (w, s) in enumerate([(1, 5), (2, 3), (1, 9)])
     ]
-    assert Cursor(rows).position() == ({2: 3, 1: 9}, 2) or Cursor(rows).position() == ({1: 9, 2: 3}, 2)
+    assert Cursor(rows).recent_position() == ({2: 3, 1: 9}, 2) or Cursor(rows).recent_position() == ({1: 9, 2: 3}, 2)
 
 
 def test_a_writer_that_drew_its_id_before_but_committed_later_is_asked_too() -> None:
     cursor = Cursor()
-    cursor.note(4, 10)
-    numbers, newest = cursor.position()
+    cursor.note_writer(4, 10)
+    numbers, newest = cursor.recent_position()
     assert numbers == {1: 0, 2: 0, 3: 0, 4: 10}
     assert newest == 4
 
 
 def test_it_never_goes_back() -> None:
     cursor = Cursor()
-    cursor.note(1, 9)
-    cursor.note(1, 4)
-    assert cursor.position() == ({1: 9}, 1)
+    cursor.note_writer(1, 9)
+    cursor.note_writer(1, 4)
+    assert cursor.recent_position() == ({1: 9}, 1)
 
 
 def test_every_look_asks_the_writers_heard_of_last_and_the_rest_in_turn() -> None:
     writers = RECENT_WRITERS + WRITERS_PER_ROUND + 10
     cursor = Cursor()
-    cursor.note(writers, 1)
-    cursor.note(3, 7)
-    recent, newest = cursor.position()
+    cursor.note_writer(writers, 1)
+    cursor.note_writer(3, 7)
+    recent, newest = cursor.recent_position()
     assert newest == writers
     assert len(recent) == RECENT_WRITERS
     assert {3, writers} <= recent.keys()
-    turns = [cursor.further()[0] for _ in range(2)]
+    turns = [cursor.next_position()[0] for _ in range(2)]
     assert [len(turn) for turn in turns] == [WRITERS_PER_ROUND, 10]
     assert len({*recent, *turns[0], *turns[1]}) == writers
-    assert cursor.further()[0] == turns[0]
+    assert cursor.next_position()[0] == turns[0]
 
 
 def test_a_writer_without_rows_of_its_own_is_asked_for_once_and_by_name_from_then_on() -> None:
     cursor = Cursor()
-    cursor.reach(7)
-    numbers, newest = cursor.position()
+    cursor.note_newest(7)
+    numbers, newest = cursor.recent_position()
     assert newest == 7
     assert numbers[7] == 0
-    cursor.note(7, 3)
-    cursor.reach(7)
-    assert cursor.position() == ({**numbers, 7: 3}, 7)
+    cursor.note_writer(7, 3)
+    cursor.note_newest(7)
+    assert cursor.recent_position() == ({**numbers, 7: 3}, 7)
 
 
 def test_it_does_not_grow_with_the_writers_that_ever_were() -> None:
     cursor = Cursor()
     for writer in range(1, 10 * WRITERS_KEPT, 7):
-        cursor.note(writer, writer)
+        cursor.note_writer(writer, writer)
     asked: set[int] = set()
     for _ in range(10 * WRITERS_KEPT // WRITERS_PER_ROUND):
-        asked |= cursor.further()[0].keys() | cursor.position()[0].keys()
+        asked |= cursor.next_position()[0].keys() | cursor.recent_position()[0].keys()
     newest = cursor.newest
     assert asked >= set(range(newest - WRITERS_KEPT, newest + 1))
     assert len(asked) <= 2 * WRITERS_KEPT

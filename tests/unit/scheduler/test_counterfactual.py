@@ -17,7 +17,7 @@ from objects.spec import Image, RequestSpec
 from scheduler.engine import engine
 from scheduler.engine.driver import SchedulerDriver
 from scheduler.engine.surveying import survey
-from scheduler.explain.remedies import remedies
+from scheduler.explain.remedies import find_remedies
 from scheduler.filters.adapter import Adapter
 from scheduler.framework.batch_request import Request
 from scheduler.framework.settings import DEFAULT_FILTERS, SchedulerSettings
@@ -32,7 +32,7 @@ SIZES = {Asked.VCPUS: "vcpus", Asked.MEMORY: "memory_mb", Asked.DISK: "root_gb"}
 def relaxations(
     table: HostTable, driver: SchedulerDriver, request: Request, wanted: int, least: int | None = None
 ) -> tuple[Relaxation, ...] | None:
-    return remedies(table, driver, request, wanted, least).relaxations
+    return find_remedies(table, driver, request, wanted, least).relaxations
 
 
 def found(
@@ -50,7 +50,7 @@ def found(
 
 
 def told(*arguments: Any, **changes: Any) -> list[str]:
-    return [relaxation.words for relaxation in found(*arguments, **changes)]
+    return [relaxation.as_text for relaxation in found(*arguments, **changes)]
 
 
 def full(table: HostTable, host: int, vcpus: int) -> None:
@@ -97,7 +97,7 @@ class TestWords:
     def test_a_cell_that_is_closed_is_for_administrators(self) -> None:
         table = fleet.table([fleet.node("h0", vcpus=1), fleet.node("h1")], states=(CellState.ENABLED, CellState.DISABLED))
         *_, closed = found(table, fleet.spec(fleet.flavor(vcpus=4)))
-        assert (closed.words, closed.is_for_tenants) == ("in cell cell2, closed to it", False)
+        assert (closed.as_text, closed.is_for_tenants) == ("in cell cell2, closed to it", False)
         table = fleet.table([fleet.node("h0", vcpus=1), fleet.node("h1")])
         [smaller, failed] = found(table, fleet.spec(fleet.flavor(vcpus=4), excluded_cells=(fleet.CELLS[1],)))
         assert (smaller.less, failed.places) == (3, ("cell2",))
@@ -127,7 +127,7 @@ class TestWords:
         answer = relaxations(
             table, fleet.driver(enabled_filters=(*FILTERS, "SimpleCIDRAffinityFilter")), fleet.request(asked, table), 1
         )
-        assert [one.words for one in answer or ()] == ["without the hint build_near_host_ip"]
+        assert [one.as_text for one in answer or ()] == ["without the hint build_near_host_ip"]
 
     def test_a_group(self) -> None:
         table = fleet.table([fleet.node("h0"), fleet.node("h1")])
@@ -165,11 +165,11 @@ def test_nothing_is_left_on_the_table_or_in_the_request() -> None:
     table = fleet.table([fleet.node(f"h{n}", vcpus=2) for n in range(4)])
     together = fleet.group(GroupPolicy.AFFINITY)
     request = fleet.request(fleet.spec(fleet.flavor(vcpus=2), group=together, ignore_hosts=("h0",)), table)
-    before = table.free_vcpus.copy(), table.instances.copy(), request.members.counts(with_held=True), request.draws
+    before = table.free_vcpus.copy(), table.instances.copy(), request.members.counts_by_host(with_held=True), request.draws
     assert relaxations(table, fleet.driver(), request, 3)
     assert (table.free_vcpus == before[0]).all()
     assert (table.instances == before[1]).all()
-    assert (request.members.counts(with_held=True), request.draws, request.in_cells) == (*before[2:], {})
+    assert (request.members.counts_by_host(with_held=True), request.draws, request.in_cells) == (*before[2:], {})
 
 
 class Fussy:
@@ -236,9 +236,9 @@ def spec_of(wanted: dict[str, Any]) -> RequestSpec:
 
 def placed(table: HostTable, driver: SchedulerDriver, request: Request, count: int) -> int:
     """How many of so many are placed: the plan itself."""
-    with table.tentative():
+    with table.take_tentatively():
         found = survey(table, driver, request, count)
-        return len(engine.choose(table, driver, request, found, count))
+        return len(engine.choose_rows(table, driver, request, found, count))
 
 
 def applied(spec: RequestSpec, relaxation: Relaxation, less: int, place: str | None = None) -> RequestSpec:

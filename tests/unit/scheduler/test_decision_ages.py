@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from scheduler.explain.decision_record import CELLS_SHOWN, _ages
+from scheduler.explain.decision_record import CELLS_SHOWN, _recorded_ages
 
 
 def test_few_cells_are_all_named() -> None:
     ages: dict[str, float | None] = {f"cell{n}": 0.1 for n in range(CELLS_SHOWN)}
-    assert _ages(ages, ()) == ages
+    assert _recorded_ages(ages, ()) == ages
 
 
 def test_of_many_cells_only_those_that_matter_are_named() -> None:
     ages: dict[str, float | None] = {f"cell{n}": 0.1 for n in range(1000)}
     ages |= {"late": 90.0, "silent": None}
-    assert _ages(ages, {"cell7", None}) == {"cell7": 0.1, "late": 90.0, "silent": None}
+    assert _recorded_ages(ages, {"cell7", None}) == {"cell7": 0.1, "late": 90.0, "silent": None}

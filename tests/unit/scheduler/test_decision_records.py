@@ -14,17 +14,17 @@ def test_what_would_have_been_enough_is_told_beside_all_that_is_placed() -> None
     ledger = Ledger(4)
     jobs = [job(fleet.spec(fleet.flavor(vcpus=17)), 2), job(fleet.spec(fleet.flavor(vcpus=16)), 3)]
     made = attempt(ledger.table, jobs)
-    assert not made.confirm(ledger.rows(begun(made, jobs)))
-    _, [refused, placed] = made.finish()
-    assert [one.words for one in refused.relaxations or ()] == ["with a flavor of 9 vCPUs less"]
+    assert not made.confirm_locked(ledger.rows(begun(made, jobs)))
+    _, [refused, placed] = made.finish_plan()
+    assert [one.as_text for one in refused.relaxations or ()] == ["with a flavor of 9 vCPUs less"]
     assert placed.relaxations is None
     assert (ledger.table.instances[:4] == 0).all()
 
 
 def test_hosts_that_others_took_first() -> None:
     ledger, _, made, first, more = overtaken(6)
-    assert not made.confirm(ledger.rows(more))
-    _, [decision] = made.finish()
+    assert not made.confirm_locked(ledger.rows(more))
+    _, [decision] = made.finish_plan()
     assert (decision.conflicts, decision.taken) == (1, (f"h{first - 1}",))
     assert decision.choices[0].host not in decision.taken
 
@@ -32,12 +32,12 @@ def test_hosts_that_others_took_first() -> None:
 def test_they_are_counted_over_all_attempts_of_a_call() -> None:
     ledger, jobs, lost, first, more = overtaken(2)
     assert more
-    assert not lost.confirm([])
-    assert lost.finish() == ([()], [])
+    assert not lost.confirm_locked([])
+    assert lost.finish_plan() == ([()], [])
     made = attempt(ledger.table, jobs)
     [second] = begun(made, jobs)
-    assert not made.confirm(ledger.rows({second}))
-    _, [decision] = made.finish()
+    assert not made.confirm_locked(ledger.rows({second}))
+    _, [decision] = made.finish_plan()
     assert (decision.conflicts, decision.taken) == (2, (f"h{first - 1}", f"h{second - 1}")), "full, and in other hands"
 
 
@@ -46,8 +46,8 @@ def test_the_winner_is_among_the_hosts_with_scores_even_if_drawn_from_further_do
     for _ in range(10):
         jobs = [job(fleet.spec())]
         made = attempt(ledger.table, jobs, driver=fleet.driver(host_subset_size=40))
-        assert not made.confirm(ledger.rows(begun(made, jobs)))
-        _, [decision] = made.finish()
+        assert not made.confirm_locked(ledger.rows(begun(made, jobs)))
+        _, [decision] = made.finish_plan()
         [winner] = [each for each in decision.candidates if each.host == decision.choices[0].host]
         assert winner.parts["RAMWeigher"] == 1.0
 
@@ -58,8 +58,8 @@ def test_a_claim_that_was_kept_is_told_with_its_cell() -> None:
     kept = Selection(host="h3", node="h3", cell_uuid=fleet.CELLS[1])
     made = attempt(ledger.table, jobs)
     standing = Standing(kept={asked.uuids[0]: (kept,)}, needed=asked.uuids[1:])
-    assert not made.confirm(ledger.rows(set(made.begin([], [standing], []))))
-    _, [decision] = made.finish()
+    assert not made.confirm_locked(ledger.rows(set(made.plan_jobs([], [standing], []))))
+    _, [decision] = made.finish_plan()
     assert (decision.choices[0].host, decision.choices[0].cell) == ("h3", "cell2")
 
 
@@ -67,11 +67,11 @@ def test_filters_that_refused_nothing_take_little_of_the_record_and_are_read_who
     ledger = Ledger(4)
     jobs = [job(fleet.spec())]
     made = attempt(ledger.table, jobs)
-    assert not made.confirm(ledger.rows(begun(made, jobs)))
-    _, [decision] = made.finish()
-    text = stored.dump(decision)
+    assert not made.confirm_locked(ledger.rows(begun(made, jobs)))
+    _, [decision] = made.finish_plan()
+    text = stored.dump_value(decision)
     assert '{"name":"RamFilter","before":4,"after":4}' in text
-    again = stored.load(text, Decision)
+    again = stored.load_text(text, Decision)
     assert {type(count) for count in again.filters} == {FilterCount}
     assert [(one.name, one.before, one.after, one.reason, one.partial) for one in again.filters] == [
         (one.name, one.before, one.after, one.reason, one.partial) for one in decision.filters

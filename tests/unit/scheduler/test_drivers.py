@@ -53,18 +53,18 @@ def count(name: str, before: int, after: int, reason: str = "") -> FilterCount:
 def test_the_filter_driver_says_which_filters_left_how_many(
     counts: list[FilterCount], found: int, wanted: int, sentence: str
 ) -> None:
-    assert fleet.driver().refusal(counts, 24, found, wanted) == sentence
+    assert fleet.driver().refusal_message(counts, 24, found, wanted) == sentence
 
 
 def test_the_filter_driver_says_that_the_fleet_is_empty() -> None:
-    assert fleet.driver().refusal([], 0, 0, 1) == "No valid host was found: no host is known yet."
+    assert fleet.driver().refusal_message([], 0, 0, 1) == "No valid host was found: no host is known yet."
 
 
 class Emptiest(FilterScheduler):
     """Chooses the host with the most free vCPUs."""
 
-    def choose(self, table: HostTable, request: Request, found: Survey, count: int) -> list[int]:
-        rows = found.rows[table.free_vcpus[found.rows].argsort()[::-1]]
+    def choose_rows(self, table: HostTable, request: Request, surveyed: Survey, count: int) -> list[int]:
+        rows = surveyed.passing_rows[table.free_vcpus[surveyed.passing_rows].argsort()[::-1]]
         return [int(row) for row in rows[:count]]
 
 
@@ -80,8 +80,8 @@ def test_one_host_is_chosen_as_by_a_plan_and_not_taken(sizes: list[int], subset:
     chosen = driver.choose_one(table, request, survey(table, driver, request))
     assert table.free_vcpus.tolist() == before
     request = fleet.request(asked, table, seed=seed)
-    with table.tentative():
-        rows = driver.place(table, request, survey(table, driver, request), 1)
+    with table.take_tentatively():
+        rows = driver.place_instances(table, request, survey(table, driver, request), 1)
     assert rows == ([] if chosen is None else [chosen])
     assert (chosen is None) == (max(sizes, default=0) < 4)
 
@@ -93,14 +93,14 @@ class TestChance:
     def winners(self, table: HostTable, count: int = 300, **changes: Any) -> Counter[str]:
         driver = fleet.driver(driver="chance", enabled_filters=())
         request = fleet.request(fleet.spec(fleet.flavor(vcpus=0)), table, **changes)
-        rows = engine.choose(table, driver, request, survey(table, driver, request), count)
+        rows = engine.choose_rows(table, driver, request, survey(table, driver, request), count)
         return Counter(table.hosts[row] for row in rows)
 
     def refusal(self, table: HostTable, **asked: Any) -> str:
         driver = fleet.driver(driver="chance")
         found = survey(table, driver, fleet.request(fleet.spec(**asked), table, alive_since=0.0))
-        assert not found.rows.size
-        return driver.refusal(found.counts, found.total, 0, 1)
+        assert not found.passing_rows.size
+        return driver.refusal_message(found.filter_counts, found.total, 0, 1)
 
     def test_every_host_that_is_up_has_its_chance(self) -> None:
         winners = self.winners(self.table())
@@ -130,11 +130,11 @@ class WorstFirst(FilterScheduler):
 
     name = "worst first"
 
-    def choose(self, table: HostTable, request: Request, found: Survey, count: int) -> list[int]:
+    def choose_rows(self, table: HostTable, request: Request, surveyed: Survey, count: int) -> list[int]:
         chosen: list[int] = []
-        for row in found.best(found.rows.size)[0].tolist()[::-1]:
-            while len(chosen) < count and engine.fits(self, table, request, np.array([row]))[0]:
-                engine.take(table, request, row)
+        for row in surveyed.best_rows(surveyed.passing_rows.size)[0].tolist()[::-1]:
+            while len(chosen) < count and engine.fitting_rows(self, table, request, np.array([row]))[0]:
+                engine.take_row(table, request, row)
                 chosen.append(row)
         return chosen
 
@@ -144,8 +144,8 @@ class Overfull(FilterScheduler):
 
     name = "overfull"
 
-    def choose(self, table: HostTable, request: Request, found: Survey, count: int) -> list[int]:
-        return [int(found.rows[0])] * count
+    def choose_rows(self, table: HostTable, request: Request, surveyed: Survey, count: int) -> list[int]:
+        return [int(surveyed.passing_rows[0])] * count
 
 
 class Astray(FilterScheduler):
@@ -153,7 +153,7 @@ class Astray(FilterScheduler):
 
     name = "astray"
 
-    def choose(self, table: HostTable, request: Request, found: Survey, count: int) -> list[int]:
+    def choose_rows(self, table: HostTable, request: Request, surveyed: Survey, count: int) -> list[int]:
         return [table.size]
 
 

@@ -36,12 +36,12 @@ def place(
 ) -> list[str]:
     """Hosts for a batch, in order."""
     request = fleet.request(asked, table, slots or [], **changes)
-    with table.tentative():
+    with table.take_tentatively():
         return [table.hosts[row] for row in chosen(table, request, count, driver or fleet.driver())]
 
 
 def chosen(table: HostTable, request: Request, count: int, driver: SchedulerDriver) -> list[int]:
-    return engine.choose(table, driver, request, survey(table, driver, request), count)
+    return engine.choose_rows(table, driver, request, survey(table, driver, request), count)
 
 
 def equal(count: int, **changes: Any) -> HostTable:
@@ -54,32 +54,32 @@ class TestCounts:
         table.set_service(TWO, "h4", -1e9, disabled=False, forced_down=False)
         request = fleet.request(fleet.spec(fleet.flavor(vcpus=2, memory_mb=1024)), table, alive_since=0.0)
         found = survey(table, fleet.driver(enabled_filters=("ComputeFilter", "RamFilter", "CoreFilter")), request)
-        assert [(c.name, c.before, c.after) for c in found.counts] == [
+        assert [(c.name, c.before, c.after) for c in found.filter_counts] == [
             ("ComputeFilter", 4, 3),
             ("RamFilter", 3, 2),
             ("CoreFilter", 2, 1),
         ]
-        assert [table.hosts[row] for row in found.rows] == ["h3"]
+        assert [table.hosts[row] for row in found.passing_rows] == ["h3"]
 
     def test_filters_after_the_one_that_left_none_are_not_asked(self) -> None:
         table = equal(3)
         request = fleet.request(fleet.spec(fleet.flavor(memory_mb=10**9, vcpus=10**9)), table)
         found = survey(table, fleet.driver(enabled_filters=("RamFilter", "CoreFilter")), request)
-        assert [(c.name, c.after) for c in found.counts] == [("RamFilter", 0)]
+        assert [(c.name, c.after) for c in found.filter_counts] == [("RamFilter", 0)]
 
     def test_hosts_that_may_not_be_chosen_at_all_are_told_first(self) -> None:
         table = equal(3)
         table.set_topology(fleet.cells(), {"h0": ONE}, {})
         found = survey(table, fleet.driver(), fleet.request(fleet.spec(), table))
-        first = found.counts[0]
+        first = found.filter_counts[0]
         assert (first.name, first.before, first.after) == ("HostMapping", 3, 1)
 
     def test_what_the_request_demands_is_told_where_it_demands_something(self) -> None:
         table = equal(3)
-        names = {c.name for c in survey(table, fleet.driver(), fleet.request(fleet.spec(), table)).counts}
+        names = {c.name for c in survey(table, fleet.driver(), fleet.request(fleet.spec(), table)).filter_counts}
         assert "IgnoreHosts" not in names
         request = fleet.request(fleet.spec(ignore_hosts=("h1",)), table)
-        counts = {c.name: c.after for c in survey(table, fleet.driver(), request).counts}
+        counts = {c.name: c.after for c in survey(table, fleet.driver(), request).filter_counts}
         assert counts["IgnoreHosts"] == 2
 
 
@@ -231,11 +231,11 @@ class TestSitesOwnFilter:
         assert own.asked == ["h0"]
         request = fleet.request(fleet.spec(), table)
         found = survey(table, driver, request)
-        assert [table.hosts[row] for row in found.best(3)[0]] == ["h0", "h2", "h3"]
+        assert [table.hosts[row] for row in found.best_rows(3)[0]] == ["h0", "h2", "h3"]
         assert own.asked[1:] == ["h0", "h1", "h2", "h3"]
-        assert (found.counts[-1].before, found.counts[-1].after, found.counts[-1].partial) == (4, 3, True)
-        assert found.rows.size == 39
-        assert (found.counts[-1].before, found.counts[-1].after, found.counts[-1].partial) == (40, 39, False)
+        assert (found.filter_counts[-1].before, found.filter_counts[-1].after, found.filter_counts[-1].partial) == (4, 3, True)
+        assert found.passing_rows.size == 39
+        assert (found.filter_counts[-1].before, found.filter_counts[-1].after, found.filter_counts[-1].partial) == (40, 39, False)
         assert len(own.asked) == 41
 
 
@@ -243,8 +243,8 @@ def test_confirming_asks_the_same_of_single_rows() -> None:
     table = fleet.table([fleet.node("h0", vcpus=2), fleet.node("h1", vcpus=1)])
     request = fleet.request(fleet.spec(fleet.flavor(vcpus=2)), table)
     driver = fleet.driver()
-    assert engine.fits(driver, table, request, np.array([1, 0])).tolist() == [False, True]
-    assert engine.fits(driver, table, request, np.array([0]), 1).tolist() == [False]
+    assert engine.fitting_rows(driver, table, request, np.array([1, 0])).tolist() == [False, True]
+    assert engine.fitting_rows(driver, table, request, np.array([0]), 1).tolist() == [False]
 
 
 def test_views_of_rows_agree_with_views_of_the_table() -> None:
@@ -280,5 +280,5 @@ def test_a_filter_is_not_asked_about_requests_that_leave_out_all_it_heeds() -> N
         counting.asked = 0
         request = fleet.request(fleet.spec(ignore_hosts=hints), table)
         for _ in range(3):
-            assert survey(table, driver, request).rows.tolist() == ([0] if hints else [0, 1])
+            assert survey(table, driver, request).passing_rows.tolist() == ([0] if hints else [0, 1])
         assert counting.asked == times

@@ -21,15 +21,15 @@ VALUES = st.one_of(
 def test_it_tells_of_each_row_what_was_put_last(puts: list[tuple[int, Any]]) -> None:
     facet, expected = DictionaryColumn(), dict.fromkeys(range(201))
     for row, value in puts:
-        facet.put(np.array([row]), [value])
+        facet.put_values(np.array([row]), [value])
         expected[row] = value
-    told = [facet.values[code] for code in facet.codes(201)]
+    told = [facet.values[code] for code in facet.codes_of_rows(201)]
     assert [(type(value), value) for value in told] == [(type(value), value) for value in expected.values()]
 
 
 def test_values_that_change_all_the_time_do_not_pile_up() -> None:
     facet = DictionaryColumn()
     for n in range(10_000):
-        facet.put(np.array([n % 5]), [n])
+        facet.put_values(np.array([n % 5]), [n])
     assert len(facet.values) <= 64 + UNUSED_VALUES_LIMIT + 1
-    assert [facet.values[code] for code in facet.codes(5)] == [9995, 9996, 9997, 9998, 9999]
+    assert [facet.values[code] for code in facet.codes_of_rows(5)] == [9995, 9996, 9997, 9998, 9999]

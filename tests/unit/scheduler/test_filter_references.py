@@ -19,7 +19,7 @@ from scheduler.filters.compute_capabilities import ComputeCapabilitiesFilter
 from scheduler.filters.image_properties import ImagePropertiesFilter
 from scheduler.filters.isolated_hosts import IsolatedHostsFilter
 from scheduler.filters.load import IoOpsFilter, NumInstancesFilter
-from scheduler.filters.operators import matches
+from scheduler.filters.operators import matches_spec
 from scheduler.framework.filter import Filter
 from scheduler.framework.hosts import Hosts
 from scheduler.framework.settings import SchedulerSettings
@@ -130,7 +130,7 @@ def test_near_an_address(addresses: list[str | None], near: str, prefix: int, gi
 )
 def test_hints_that_cannot_be_read_are_told_apart(given_hints: dict[str, tuple[str, ...]], said: str) -> None:
     with pytest.raises(errors.Invalid) as refused:
-        hints.check(given_hints)
+        hints.check_hints(given_hints)
     assert str(refused.value) == said
     if "build_near_host_ip" in given_hints:
         assert left(SimpleCIDRAffinityFilter, fleet.table([fleet.node("h")]), fleet.spec(scheduler_hints=given_hints)) == []
@@ -165,7 +165,7 @@ def test_hints_that_cannot_be_read_are_told_apart(given_hints: dict[str, tuple[s
     ],
 )
 def test_operators_of_extra_specs(have: str, wanted: str, expected: bool) -> None:
-    assert matches(have, wanted) is expected
+    assert matches_spec(have, wanted) is expected
 
 
 ATTRIBUTES = st.fixed_dictionaries(
@@ -200,7 +200,7 @@ def test_capabilities(attributes: list[dict[str, Any]], specs: dict[str, str]) -
                 value = value.get(step)
                 if value is None:
                     return False
-            if not matches(str(value), wanted):
+            if not matches_spec(str(value), wanted):
                 return False
         return True
 

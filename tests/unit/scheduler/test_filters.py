@@ -203,8 +203,8 @@ class TestAdapter:
         nodes = [fleet.node("h0", attributes={"rack": "r1"}, hypervisor_version=3), fleet.node("h1")]
         table = fleet.table(nodes, aggregates=aggregates)
         hosts = Hosts(table, fleet.request(fleet.spec(), table))
-        assert (hosts.state(0).attributes, hosts.state(0).metadata) == (
+        assert (hosts.state_at(0).attributes, hosts.state_at(0).metadata) == (
             {"hypervisor_version": 3, "rack": "r1"},
             {"ssd": ("1", "2")},
         )
-        assert (hosts.state(1).attributes, hosts.state(1).metadata) == ({}, {})
+        assert (hosts.state_at(1).attributes, hosts.state_at(1).metadata) == ({}, {})

@@ -19,7 +19,7 @@ ONE, TWO = fleet.CELLS
 
 
 def row_of(table: HostTable, host: str) -> int:
-    row = table.find(host, host)
+    row = table.find_row(host, host)
     assert row is not None
     return row
 
@@ -90,9 +90,9 @@ def test_a_guest_counted_before_its_claim_arrived_is_counted_once_when_things_ar
     row = row_of(table, "h")
     table.set_inventory(fleet.inventory(1, node, ONE, 2, used_memory_mb=400), now=100.0)  # the move of that very guest
     assert table.free_memory_mb[row] == 200
-    table.settle(100.0 + SETTLE_AFTER_S / 2)
+    table.settle_counts(100.0 + SETTLE_AFTER_S / 2)
     assert table.free_memory_mb[row] == 200
-    table.settle(100.0 + SETTLE_AFTER_S + 1)
+    table.settle_counts(100.0 + SETTLE_AFTER_S + 1)
     assert table.free_memory_mb[row] == 600
 
 
@@ -103,11 +103,11 @@ def test_only_hosts_that_have_become_quiet_are_compared_and_all_of_them_once_in_
     for number, (node, moved_at) in enumerate(zip(nodes, (100.0, 110.0), strict=True), start=1):
         table.set_inventory(fleet.inventory(number, node, ONE, 2, used_memory_mb=400), now=moved_at)
     quiet = 101.0 + SETTLE_AFTER_S
-    assert table.settle(quiet).tolist() == [first]
-    assert table.settle(quiet + 1.0).tolist() == []
-    assert table.settle(quiet + 10.0).tolist() == [second]
+    assert table.settle_counts(quiet).tolist() == [first]
+    assert table.settle_counts(quiet + 1.0).tolist() == []
+    assert table.settle_counts(quiet + 10.0).tolist() == [second]
     assert [table.free_memory_mb[row] for row in (first, second)] == [600, 600]
-    assert table.settle(quiet + SETTLE_ALL_INTERVAL_S).tolist() == [first, second]
+    assert table.settle_counts(quiet + SETTLE_ALL_INTERVAL_S).tolist() == [first, second]
 
 
 def test_a_guest_that_is_reported_before_its_claim_was_read_takes_its_room_once() -> None:
@@ -120,16 +120,18 @@ def test_a_guest_that_is_reported_before_its_claim_was_read_takes_its_room_once(
     assert (told.tolist(), table.free_memory_mb[row]) == ([row], 1000)
     claimed = fleet.inventory(1, reported, ONE, 2, used_memory_mb=300, used_resources={"CUSTOM_GPU": 1})
     table.set_inventory(claimed, now=101.0)
-    table.account(told, now=102.0)
-    assert (table.free_memory_mb[row], table.classes["CUSTOM_GPU"].free(np.array([row]))[0]) == (700, 3)
+    table.account_reports(told, now=102.0)
+    assert (table.free_memory_mb[row], table.classes["CUSTOM_GPU"].free_amounts(np.array([row]))[0]) == (700, 3)
 
     table.set_nodes(ONE, [msgspec.structs.replace(reported, memory_mb_used=400, resources_used={"CUSTOM_GPU": 2})], ahead=True)
-    table.settle(200.0 + SETTLE_AFTER_S)
-    assert (table.free_memory_mb[row], table.classes["CUSTOM_GPU"].free(np.array([row]))[0]) == (700, 3)
-    table.account(table.take_rows_ahead(), now=200.0)
-    assert (table.free_memory_mb[row], table.classes["CUSTOM_GPU"].free(np.array([row]))[0]) == (600, 2)
+    table.settle_counts(200.0 + SETTLE_AFTER_S)
+    assert (table.free_memory_mb[row], table.classes["CUSTOM_GPU"].free_amounts(np.array([row]))[0]) == (700, 3)
+    table.account_reports(table.take_rows_ahead(), now=200.0)
+    assert (table.free_memory_mb[row], table.classes["CUSTOM_GPU"].free_amounts(np.array([row]))[0]) == (600, 2)
     table.set_nodes(ONE, [reported], ahead=True)
-    assert (table.free_memory_mb[row], table.classes["CUSTOM_GPU"].free(np.array([row]))[0]) == (700, 3), "less counts at once"
+    assert (table.free_memory_mb[row], table.classes["CUSTOM_GPU"].free_amounts(np.array([row]))[0]) == (700, 3), (
+        "less counts at once"
+    )
 
 
 @pytest.mark.parametrize("at_once", [False, True], ids=["one", "many"])
@@ -145,9 +147,9 @@ def test_a_guest_that_is_reported_after_its_claim_was_released_takes_no_room(at_
         else:
             table.set_inventory(said, now=100.0)
     table.set_nodes(ONE, [reported], ahead=True)
-    table.account(table.take_rows_ahead(), now=101.0)
+    table.account_reports(table.take_rows_ahead(), now=101.0)
     assert table.free_memory_mb[row] == 1000
-    table.account(table.take_rows_ahead(), now=100.0 + GUEST_REMOVAL_WAIT_S + 1)
+    table.account_reports(table.take_rows_ahead(), now=100.0 + GUEST_REMOVAL_WAIT_S + 1)
     assert table.free_memory_mb[row] == 700, "it is still told"
 
 
@@ -170,11 +172,11 @@ def test_tentative_takes_are_given_back_exactly() -> None:
     table = fleet.table([node])
     row = row_of(table, "h")
     before = (table.free_vcpus[row], table.free_memory_mb[row], table.free_disk_gb[row], table.instances[row])
-    with table.tentative():
+    with table.take_tentatively():
         for _ in range(3):
-            table.take(row, 1, 7, 3)
-        mark = table.mark
-        table.take(row, 1, 7, 3)
+            table.take_room(row, 1, 7, 3)
+        mark = table.undo_mark
+        table.take_room(row, 1, 7, 3)
         table.give_back(mark)
         assert table.instances[row] == 3
         assert table.free_memory_mb[row] == before[1] - 21
@@ -185,8 +187,8 @@ def test_takes_are_given_back_when_planning_fails() -> None:
     table = fleet.table([fleet.node("h")])
 
     def fail() -> None:
-        with table.tentative():
-            table.take(0, 1, 1, 1)
+        with table.take_tentatively():
+            table.take_room(0, 1, 1, 1)
             raise RuntimeError
 
     with pytest.raises(RuntimeError):
@@ -207,7 +209,7 @@ def test_the_row_of_a_removed_host_is_used_again() -> None:
     table.set_node(ONE, fleet.node("stays"))
     row = row_of(table, "gone")
     table.keep_nodes(ONE, {("stays", "stays")})
-    assert table.find("gone", "gone") is None
+    assert table.find_row("gone", "gone") is None
     table.set_node(ONE, fleet.node("new"))
     assert row_of(table, "new") == row
     assert table.reported_memory_mb[row] == 0
@@ -290,7 +292,7 @@ def test_who_is_up_follows_heartbeats_silence_and_operators() -> None:
         table.set_service(fleet.CELLS[n % 2], names[n], at, disabled=disabled, forced_down=False)
 
     def up(since: float) -> list[str]:
-        return [table.hosts[row] for row in np.flatnonzero(table.up(since))]
+        return [table.hosts[row] for row in np.flatnonzero(table.hosts_up(since))]
 
     assert up(0.0) == []
     for n, node in enumerate(nodes[:3]):
@@ -308,7 +310,7 @@ def test_who_is_up_follows_heartbeats_silence_and_operators() -> None:
     assert up(11.5) == ["h0", "h3"]
     table.set_cells(fleet.cells(CellState.DISABLED, CellState.ENABLED))
     assert up(11.5) == ["h3"]
-    table.remove(row_of(table, "h3"))
+    table.remove_row(row_of(table, "h3"))
     assert up(11.5) == []
 
 
@@ -318,5 +320,5 @@ def test_it_knows_on_which_hosts_builds_have_failed() -> None:
     table.set_node(fleet.CELLS[0], fleet.node("h1", failed_builds=0.5))
     assert table.failing == {row_of(table, "h1"), row_of(table, "h2")}
     table.set_node(fleet.CELLS[1], fleet.node("h2"))
-    table.remove(row_of(table, "h1"))
+    table.remove_row(row_of(table, "h1"))
     assert table.failing == set()

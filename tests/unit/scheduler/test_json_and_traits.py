@@ -127,7 +127,7 @@ def test_every_word_of_the_vocabulary_has_a_column() -> None:
 )
 def test_what_cannot_be_read_is_refused_and_no_host_meets_it(text: str, said: str) -> None:
     with pytest.raises(errors.Invalid) as refused:
-        query.parse(text)
+        query.parse_query(text)
     assert str(refused.value).startswith(said)
     table = fleet.table([fleet.node("h")])
     request = fleet.request(fleet.spec(scheduler_hints={"query": (text,)}), table)
@@ -141,7 +141,7 @@ def test_nesting_of_any_depth_is_refused_and_breaks_nothing() -> None:
     """What is read just so may still be too deep to be shown in the refusal."""
     for depth in range(900, 1050):
         with pytest.raises(errors.Invalid):
-            query.parse('["=", 1, ' + '{"a":' * depth + "1" + "}" * depth + "]")
+            query.parse_query('["=", 1, ' + '{"a":' * depth + "1" + "}" * depth + "]")
 
 
 def test_an_attribute_beyond_what_a_float_holds_is_no_number() -> None:

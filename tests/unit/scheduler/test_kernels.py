@@ -23,7 +23,7 @@ def score_columns(size: int) -> st.SearchStrategy[Any]:
 def test_best_rows_come_first_and_equals_keep_their_order(data: st.DataObject, size: int, count: int) -> None:
     scores = data.draw(score_columns(size))
     rows = np.arange(size) + 1000
-    best, best_scores = kernels.ordered(rows, scores, count)
+    best, best_scores = kernels.order_best(rows, scores, count)
 
     expected = sorted(range(size), key=lambda position: -scores[position])[:count]
     assert best.tolist() == [1000 + position for position in expected]
@@ -38,7 +38,7 @@ def test_best_rows_of_a_cell_are_those_of_its_rows_alone(data: st.DataObject, si
     in_cell = np.flatnonzero(cells == 1)
 
     best, best_scores = kernels.ordered_in(rows, scores[rows], cells, 1, count)
-    expected, expected_scores = kernels.ordered(in_cell, scores[in_cell], count)
+    expected, expected_scores = kernels.order_best(in_cell, scores[in_cell], count)
     assert best.tolist() == expected.tolist()
     assert best_scores.tolist() == expected_scores.tolist()
 
@@ -49,7 +49,7 @@ def test_extremes_are_those_of_the_remaining_hosts(data: st.DataObject, size: in
     remaining = data.draw(nps.arrays(np.bool_, size))
     remaining[data.draw(st.integers(0, size - 1))] = True
 
-    low, high = kernels.extremes(raw, remaining, least)
+    low, high = kernels.find_extremes(raw, remaining, least)
     lowest = float(raw[remaining].min())
     assert high == raw[remaining].max()
     assert low == (lowest if least is None else min(lowest, least))
@@ -69,8 +69,8 @@ def test_scaled_weights_are_added_in_place(data: st.DataObject, size: int, low: 
 @given(st.integers(0, 2**64 - 1), st.floats(1e-6, 1.0))
 def test_noise_is_below_its_bound_and_differs_by_seed(seed: int, bound: float) -> None:
     salts = np.arange(1, 500, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
-    noise = kernels.noise(salts, seed, bound)
+    noise = kernels.seeded_noise(salts, seed, bound)
 
     assert ((noise >= 0) & (noise < bound)).all()
-    assert noise.tolist() == kernels.noise(salts, seed, bound).tolist()
-    assert noise.tolist() != kernels.noise(salts, seed ^ 1, bound).tolist()
+    assert noise.tolist() == kernels.seeded_noise(salts, seed, bound).tolist()
+    assert noise.tolist() != kernels.seeded_noise(salts, seed ^ 1, bound).tolist()

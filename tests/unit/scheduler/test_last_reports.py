@@ -14,7 +14,7 @@ def looked(
     """When each was last heard of, and whether that is news."""
     no = [False] * len(hosts)
     signs = Signs(list(hosts), list(counts) or [1] * len(hosts), [age] * len(hosts), [disabled] * len(hosts), no, no, head=1)
-    heard_at, news = reports.look(signs, mono)
+    heard_at, news = reports.enter_signs(signs, mono)
     return heard_at.tolist(), news.tolist()
 
 

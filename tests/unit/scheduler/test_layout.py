@@ -45,9 +45,11 @@ def seen(table: HostTable) -> dict[str, Any]:
         host: (
             table.home.item(row),
             table.zones[table.zone.item(row)],
-            table.aggregates.metadata(table.aggregation.item(row)),
-            table.aggregates.least("cpu_allocation_ratio", 7.0)[table.aggregation[row]],
-            table.aggregates.any(table.aggregates.having(["ssd"]))[table.aggregation[row]],
+            table.current_aggregates.metadata_of(table.aggregation.item(row)),
+            table.current_aggregates.least_by_combination("cpu_allocation_ratio", 7.0)[table.aggregation[row]],
+            table.current_aggregates.any_in_combination(table.current_aggregates.aggregates_having(["ssd"]))[
+                table.aggregation[row]
+            ],
             table.eligible.item(row),
             table.enabled.item(row),
         )
@@ -64,7 +66,10 @@ def test_a_changed_layout_is_the_same_as_a_new_one(states: list[tuple[dict[str, 
         new = fleet.table([fleet.node(name) for name in NAMES])
         change(new, homes, aggregates_of(sets))
         assert seen(table) == seen(new)
-        assert (table.aggregates.keys, table.aggregates.lowering) == (new.aggregates.keys, new.aggregates.lowering)
+        assert (table.current_aggregates.keys, table.current_aggregates.lowering) == (
+            new.current_aggregates.keys,
+            new.current_aggregates.lowering,
+        )
 
 
 def test_only_the_rows_of_hosts_that_changed_are_touched() -> None:
@@ -72,36 +77,40 @@ def test_only_the_rows_of_hosts_that_changed_are_touched() -> None:
     racks = [Aggregate(id=n, name=name, hosts=(name,), metadata={"rack": name}) for n, name in enumerate(NAMES)]
     table = fleet.table([fleet.node(name) for name in NAMES])
     change(table, homes, racks)
-    before = table.changes
+    before = table.change_count
     racks[0] = Aggregate(id=0, name="h0", hosts=("h0", "h3"), metadata={"rack": "other"})
     change(table, homes, racks)
-    assert table.changes - before == 1  # h3: h0 is in the same aggregates as before
-    row = table.find("h3", "h3")
+    assert table.change_count - before == 1  # h3: h0 is in the same aggregates as before
+    row = table.find_row("h3", "h3")
     assert row is not None
-    assert table.aggregates.metadata(int(table.aggregation[row])) == {"rack": ("h3", "other")}
-    before = table.changes
+    assert table.current_aggregates.metadata_of(int(table.aggregation[row])) == {"rack": ("h3", "other")}
+    before = table.change_count
     change(table, homes | {"h5": fleet.CELLS[1]}, racks)
-    assert table.changes - before == 1
-    before = table.changes
+    assert table.change_count - before == 1
+    before = table.change_count
     change(table, homes | {"h5": fleet.CELLS[1]}, racks)
-    assert table.changes == before
+    assert table.change_count == before
 
 
 def test_combinations_that_nobody_is_in_are_dropped_some_day() -> None:
     some = Aggregates([Aggregate(id=1, name="a", hosts=("h",))])
     for n in range(2, 3 * aggregation.SPARE_COMBINATIONS):
         some = Aggregates([Aggregate(id=n, name="a", hosts=("h",))], some)
-    assert some.of(["h"]).item() <= aggregation.SPARE_COMBINATIONS + 2
-    assert some.of(["other"]).item() == 0
+    assert some.combinations_of(["h"]).item() <= aggregation.SPARE_COMBINATIONS + 2
+    assert some.combinations_of(["other"]).item() == 0
 
 
 def test_answers_are_forgotten_when_the_aggregates_change() -> None:
     table = fleet.table([fleet.node("h0")])
     change(table, {"h0": fleet.CELLS[0]}, [Aggregate(id=1, name="a", hosts=("h0",), metadata={"ssd": "true"})])
-    has = table.aggregates.answer("ssd", lambda: table.aggregates.any(table.aggregates.having(["ssd"])))
+    has = table.current_aggregates.cached_mask(
+        "ssd", lambda: table.current_aggregates.any_in_combination(table.current_aggregates.aggregates_having(["ssd"]))
+    )
     assert has[table.aggregation[0]]
     change(table, {"h0": fleet.CELLS[0]}, [Aggregate(id=1, name="a", hosts=("h0",), metadata={})])
-    has = table.aggregates.answer("ssd", lambda: table.aggregates.any(table.aggregates.having(["ssd"])))
+    has = table.current_aggregates.cached_mask(
+        "ssd", lambda: table.current_aggregates.any_in_combination(table.current_aggregates.aggregates_having(["ssd"]))
+    )
     assert not has[table.aggregation[0]]
 
 
@@ -109,11 +118,11 @@ def test_a_host_is_awaited_from_its_mapping_until_its_cell_and_the_ledger_have_s
     table = fleet.table([fleet.node("h0")])
     since = time.monotonic()
     change(table, {"h0": fleet.CELLS[0], "new": fleet.CELLS[0]}, [])
-    assert table.awaited(since)
-    assert not table.awaited(time.monotonic())
+    assert table.awaits_hosts(since)
+    assert not table.awaits_hosts(time.monotonic())
     with table.lock:
         table.set_node(fleet.CELLS[0], fleet.node("new"))
         table.set_service(fleet.CELLS[0], "new", time.monotonic(), disabled=False, forced_down=False)
-    assert table.awaited(since)  # for the ledger
+    assert table.awaits_hosts(since)  # for the ledger
     change(table, {"h0": fleet.CELLS[0]}, [])
-    assert not table.awaited(since)
+    assert not table.awaits_hosts(since)

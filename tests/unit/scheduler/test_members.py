@@ -50,22 +50,25 @@ class World:
 
     def made(self) -> list[Members]:
         """The members without the group's own slots: all told one by one, as few as may be, and those of a copy."""
-        one_by_one = Members(self.slots).without(self.own)
+        one_by_one = Members(self.slots).view_without(self.own)
         groups = fleet.by_group(self.slots, self.own)
         if not groups:
             return [one_by_one]
         [group] = groups
         shared = Members(group.slots, group)
-        return [one_by_one, shared.without(group.slots) if group.slots else shared, one_by_one.copy()]
+        return [one_by_one, shared.view_without(group.slots) if group.slots else shared, one_by_one.copy_counts()]
 
     def check(self, members: Members) -> None:
         for with_held in (False, True):
             total = self.expected[False] + (self.expected[True] if with_held else Counter())
-            assert members.counts(with_held=with_held) == dict(total)
+            assert members.counts_by_host(with_held=with_held) == dict(total)
             by_row = np.array([total[name.lower()] for name in self.names])
             assert members.by_row(self.named, len(self.names), with_held=with_held).tolist() == by_row.tolist()
             for least in (1, 2):
-                assert members.rows(self.named, least, with_held=with_held).tolist() == np.flatnonzero(by_row >= least).tolist()
+                assert (
+                    members.rows_with_members(self.named, least, with_held=with_held).tolist()
+                    == np.flatnonzero(by_row >= least).tolist()
+                )
             rows = np.array(self.chance.sample(range(len(self.names)), self.chance.randrange(len(self.names))), np.int64)
             assert members.of_rows(self.named, rows, with_held=with_held).tolist() == by_row[rows].tolist()
         assert members.any_held == bool(self.expected[True])
@@ -84,7 +87,7 @@ class Steps:
     def add(self) -> None:
         world, host, domain = self.world, self.world.chance.choice(HOSTS), self.world.chance.choice(DOMAINS)
         for each in self.made:
-            each.add(host, domain)
+            each.add_member(host, domain)
         world.expected[False][host.lower()] += 1
         if domain is not None:
             world.in_domains[domain, host.lower()] += 1
@@ -92,13 +95,13 @@ class Steps:
     def hold(self) -> None:
         host = self.world.chance.choice(HOSTS)
         for each in self.made:
-            each.hold(host)
+            each.hold_slot(host)
         self.world.expected[True][host.lower()] += 1
 
     def begin(self) -> None:
         world = self.world
         expected = {held: each.copy() for held, each in world.expected.items()}
-        self._marks.append(([each.mark for each in self.made], expected, world.in_domains.copy()))
+        self._marks.append(([each.undo_mark for each in self.made], expected, world.in_domains.copy()))
 
     def undo(self) -> None:
         if self._marks:
@@ -125,13 +128,13 @@ def test_they_are_counted_alike_while_plans_add_and_give_back(seed: int, monkeyp
 def test_a_view_sees_what_is_added_to_the_others() -> None:
     slots = [Slot(group_uuid="g", instance_uuid=str(n), host=f"h{n}") for n in range(3)]
     shared = Members(slots)
-    one, other = shared.without(slots[:1]), shared.without(slots[1:2])
-    one.add("h7")
-    assert one.counts(with_held=True) == {"h1": 1, "h2": 1, "h7": 1}
-    assert other.counts(with_held=True) == {"h0": 1, "h2": 1, "h7": 1}
+    one, other = shared.view_without(slots[:1]), shared.view_without(slots[1:2])
+    one.add_member("h7")
+    assert one.counts_by_host(with_held=True) == {"h1": 1, "h2": 1, "h7": 1}
+    assert other.counts_by_host(with_held=True) == {"h0": 1, "h2": 1, "h7": 1}
     assert other.taken_hosts == {"h7"}
     other.give_back(0)
-    assert one.counts(with_held=True) == {"h1": 1, "h2": 1}
+    assert one.counts_by_host(with_held=True) == {"h1": 1, "h2": 1}
 
 
 class CountingIndex(dict[str, tuple[int, ...]]):

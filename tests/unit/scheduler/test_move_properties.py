@@ -65,7 +65,7 @@ def test_a_move_finds_a_host_exactly_where_the_rules_leave_one(
     if group:
         slots.append(Slot(group_uuid=group.uuid, instance_uuid=SERVER, host="h0"))
     move = Move(kind=kind, instance_uuid=SERVER, source_host="H0", source_cell_uuid=fleet.CELLS[0])
-    asked = fleet.spec(fleet.flavor(vcpus=2), group=group).moving(move, "move", destination=destination)
+    asked = fleet.spec(fleet.flavor(vcpus=2), group=group).for_move(move, "move", destination=destination)
     jobs = [job(asked)]
     made = attempt(ledger.table, jobs, driver=fleet.driver(allow_resize_to_same_host=same_host))
     chosen = {NAMES[key - 1] for key in begun(made, jobs, slots)}
@@ -104,7 +104,7 @@ def in_group(host: str, kind: MoveKind, policy: GroupPolicy | None, others: Sequ
 def test_a_request_for_a_move_is_rid_of_what_was_asked_for_the_boot_only() -> None:
     move = Move(kind=MoveKind.RESIZE, instance_uuid=SERVER, source_host="h0", source_cell_uuid=fleet.CELLS[0])
     spec = fleet.spec(num_instances=5, min_count=2, force_hosts=("h0",), ignore_hosts=("h1",))
-    asked = spec.moving(move, "move", fleet.flavor(vcpus=9), Destination(host="h3"))
+    asked = spec.for_move(move, "move", fleet.flavor(vcpus=9), Destination(host="h3"))
     assert msgspec.json.decode(msgspec.json.encode(asked), type=type(asked)) == asked
     assert (asked.batch_id, asked.flavor.vcpus, asked.num_instances, asked.min_count) == ("move", 9, 1, None)
     assert (asked.force_hosts, asked.ignore_hosts) == ((), ())

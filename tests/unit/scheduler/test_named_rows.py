@@ -13,7 +13,7 @@ from tests.support import fleet
 
 
 def found(named: NamedRows, *hosts: str) -> dict[str, list[int]]:
-    rows, positions = named.of(hosts)
+    rows, positions = named.rows_and_positions(hosts)
     return {host: rows[positions == number].tolist() for number, host in enumerate(hosts)}
 
 
@@ -38,7 +38,7 @@ def test_a_host_that_comes_or_goes_is_seen() -> None:
     nodes = [fleet.node(f"h{n}") for n in range(4)]
     table = fleet.table(nodes)
     assert found(table.named_rows, "h1", "h9") == {"h1": [1], "h9": []}
-    table.remove(1)
+    table.remove_row(1)
     assert found(table.named_rows, "h1") == {"h1": []}
     table.set_node(fleet.CELLS[0], fleet.node("H9"))
     assert found(table.named_rows, "h9", "h1") == {"h9": [1], "h1": []}

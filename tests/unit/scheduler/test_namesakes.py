@@ -35,7 +35,7 @@ def says(
 
 def usable(table: HostTable, since: float = 50.0, force_hosts: tuple[str, ...] = ()) -> list[str]:
     request = fleet.request(fleet.spec(force_hosts=force_hosts), table, alive_since=since)
-    return [table.hosts[row] for row in survey(table, fleet.driver(), request).rows]
+    return [table.hosts[row] for row in survey(table, fleet.driver(), request).passing_rows]
 
 
 @pytest.mark.parametrize("order", list(itertools.permutations([(HOME, 64), (OTHER, 7), (OTHER, 9)])))
@@ -48,7 +48,7 @@ def test_it_is_out_while_both_report_and_back_when_one_is_silent(order: tuple[tu
     says(table, HOME, heard_at=200.0)
     table.expire_name_conflicts(150.0)  # nothing was heard of the other one since
     assert usable(table, 150.0) == ["twin"]
-    row = table.find("twin", "twin")
+    row = table.find_row("twin", "twin")
     assert row is not None
     assert table.cells[int(table.cell[row])].uuid == HOME
     says(table, OTHER, heard_at=201.0)
@@ -78,7 +78,7 @@ def test_what_the_other_one_offers_and_uses_is_not_taken_for_the_hosts() -> None
     says(table, HOME)
     says(table, OTHER, fleet.node("twin", vcpus_used=16, failed_builds=9.0))
     says(table, OTHER, heard_at=float("-inf"))
-    row = table.find("twin", "twin")
+    row = table.find_row("twin", "twin")
     assert row is not None
     assert (table.free_vcpus[row], table.failed_builds[row]) == (16.0, 0.0)
 

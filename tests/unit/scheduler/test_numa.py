@@ -71,7 +71,7 @@ def moment() -> PlanContext:
 def plan(made: HostTable, *jobs: Job, kind: type[ClaimPlanner] = ClaimPlanner) -> ClaimPlanner:
     """As a claim does, on rows that nobody else has changed."""
     planner = kind(made, fleet.driver(), Cursor(), jobs, moment())
-    wanted = planner.begin([], [Standing(needed=job.uuids) for job in jobs], [])
+    wanted = planner.plan_jobs([], [Standing(needed=job.uuids) for job in jobs], [])
     homes = [row for row in range(made.size) if int(made.inventory[row]) in wanted]
     locked = [
         fleet.inventory(
@@ -79,8 +79,8 @@ def plan(made: HostTable, *jobs: Job, kind: type[ClaimPlanner] = ClaimPlanner) -
         )
         for row in homes
     ]
-    assert not planner.confirm(locked)
-    planner.finish()
+    assert not planner.confirm_locked(locked)
+    planner.finish_plan()
     return planner
 
 
@@ -104,17 +104,17 @@ class TestWhatIsAsked:
     def test_the_flavor_or_the_image_says_over_how_many_nodes(
         self, specs: dict[str, str], properties: dict[str, str], count: int
     ) -> None:
-        assert numa.asked(specs, properties, 8, 4096) == count
+        assert numa.requested_nodes(specs, properties, 8, 4096) == count
 
     def test_a_host_divides_its_capacity_as_its_nodes_are(self) -> None:
         node = host("h", (24, 100_000), (8, 50_000), cpu_allocation_ratio=2.0, reserved_memory_mb=30_000)
-        assert node.capacity.resources == {
+        assert node.total_capacity.resources == {
             "NUMA0_VCPU": 48,
             "NUMA0_MEMORY_MB": 80_000,
             "NUMA1_VCPU": 16,
             "NUMA1_MEMORY_MB": 40_000,
         }
-        assert (node.capacity.vcpus, node.capacity.memory_mb) == (64, 120_000)
+        assert (node.total_capacity.vcpus, node.total_capacity.memory_mb) == (64, 120_000)
 
 
 class TestFilter:
@@ -220,13 +220,13 @@ def test_a_host_takes_as_many_servers_as_there_are_ways_for(
         passed = FILTER.passes(Hosts(made, request, np.array([row]), more), request)
         assert passed is not None
         assert bool(passed[0]) == (fit(free, part, nodes, more + 1) if any(part) else nodes <= len(sizes))
-    limit = Hosts(made, request, np.array([row])).most_on_nodes(request.part)
+    limit = Hosts(made, request, np.array([row])).most_on_nodes(request.node_part)
     assert limit is not None
     taken = 0
-    with made.tentative():  # the choice of nodes does not spoil it
-        while taken < 12 and (chosen := made.nodes_for(row, request.part)) is not None:
+    with made.take_tentatively():  # the choice of nodes does not spoil it
+        while taken < 12 and (chosen := made.nodes_for(row, request.node_part)) is not None:
             assert len(set(chosen)) == nodes
-            engine.take(made, request, row)
+            engine.take_row(made, request, row)
             taken += 1
     assert taken == 12 or not any(part) or not fit(free, part, nodes, taken + 1)
     assert not any(part) or fit(free, part, nodes, taken)
@@ -260,21 +260,21 @@ def test_what_is_free_on_nodes_follows_from_claims_and_plans(seed: int) -> None:
             made.set_inventory(rows[name], now=1.0)
         else:
             made.set_inventories(list(rows.values()), now=1.0)
-        with made.tentative():
+        with made.take_tentatively():
             request = fleet.request(fleet.spec(flavor(2, 2, chance.choice((1, 2)))), made)
             for row in range(made.size):
-                if chance.random() < 0.5 and made.nodes_for(row, request.part) is not None:
-                    engine.take(made, request, row)
+                if chance.random() < 0.5 and made.nodes_for(row, request.node_part) is not None:
+                    engine.take_row(made, request, row)
         for known in rows.values():
-            check_rooms(made, made.rows_of[known.host][0], nodes[int(known.host[1])].capacity.resources, known)
+            check_rooms(made, made.rows_of[known.host][0], nodes[int(known.host[1])].total_capacity.resources, known)
 
 
 def check_rooms(made: HostTable, row: int, cap: dict[str, int], known: Any) -> None:
     there = {numa.node_of_class(name) for name in cap}
     found = made.node_rooms(np.array([row]))
-    nodes = [] if found is None else found.each()
+    nodes = [] if found is None else found.rooms_by_node()
     for what, used in enumerate((known.used_vcpus, known.used_memory_mb)):
-        assert found is None or found.least[what][0] == min(node[what][0] for node in nodes)
+        assert found is None or found.least_room[what][0] == min(node[what][0] for node in nodes)
         for number, (node, alone) in enumerate(zip(nodes, made.free_on_nodes([row]), strict=True)):
             room = node[what][0]
             assert alone[what] == [room]
@@ -306,7 +306,7 @@ class TestPlans:
         plan(made, *jobs)
         nodes = [[placement.selections[0].numa_nodes for placement in job.placements] for job in jobs]
         assert nodes == [[(0,)], [(0, 1)], [(1,)], []]
-        assert jobs[3].refused
+        assert jobs[3].is_refused
 
     def test_a_host_without_nodes_gets_none(self) -> None:
         made = fleet.table([host("h1", (2, 64)), host("h2")])
@@ -330,7 +330,7 @@ class TestPlans:
         assert [(p.selections[0].host, p.selections[0].numa_nodes) for p in job.placements] == [("h1", (0,)), ("h1", (1,))]
         job = job_of(flavor(6), 3, group=fleet.group(GroupPolicy.AFFINITY))
         plan(made, job)
-        assert job.refused
+        assert job.is_refused
 
     def test_a_dry_run_names_the_nodes(self) -> None:
         made = fleet.table([host("h1", (8, 64), (4, 64))])
@@ -358,8 +358,8 @@ class TestPlans:
         made = fleet.table([host("h1", (7, 640), (7, 640)), host("h2", (12, 640))])
         driver = fleet.driver(enabled_weighers=("CPUWeigher", "AffinityRoomWeigher"), cpu_weight_multiplier=0.1)
         request = fleet.request(fleet.spec(flavor(4, 1), group=fleet.group(GroupPolicy.AFFINITY)), made)
-        with made.tentative():
-            [row] = driver.place(made, request, survey(made, driver, request), 1)
+        with made.take_tentatively():
+            [row] = driver.place_instances(made, request, survey(made, driver, request), 1)
         assert made.hosts[row] == "h2"
 
 
@@ -369,7 +369,7 @@ class TestCapacity:
         made = fleet.table([host("h1", (7, 640), (5, 640)), host("h2")])
         driver = fleet.driver()
         request = fleet.request(fleet.spec(flavor(vcpus, 2, nodes)), made)
-        found = capacity.room(made, driver, request)
+        found = capacity.host_room(made, driver, request)
         assert int(found.counts.sum()) == servers
 
 
@@ -381,7 +381,7 @@ def test_kept_surveys_say_the_same() -> None:
     sizes = [flavor(4, 40), flavor(6, 60, 2), flavor(12, 300), flavor(3, 3, 2)]
     for generation in range(2, 40):
         n = chance.randrange(len(nodes))
-        room = nodes[n].capacity
+        room = nodes[n].total_capacity
         tied = {name: chance.randint(0, amount) for name, amount in room.resources.items()}
         used = [sum(amount for name, amount in tied.items() if name.endswith(end)) for end in ("CPU", "MB")]
         row = fleet.inventory(
@@ -390,5 +390,5 @@ def test_kept_surveys_say_the_same() -> None:
         made.set_inventory(row, now=float(generation))
         for size in sizes:
             asked = fleet.spec(size)
-            found = [set(survey(made, one, fleet.request(asked, made)).rows.tolist()) for one in (plain, kept)]
+            found = [set(survey(made, one, fleet.request(asked, made)).passing_rows.tolist()) for one in (plain, kept)]
             assert found[0] == found[1]

@@ -31,8 +31,8 @@ def test_a_cell_that_is_out_of_reach_is_not_waited_for() -> None:
         made = attempt(ledger.table, [asked], alive_since=now - 60.0)
         wanted = begun(made, [asked])
         if wanted:
-            assert not made.confirm(ledger.rows(wanted))
-        [placements], _ = made.finish()
+            assert not made.confirm_locked(ledger.rows(wanted))
+        [placements], _ = made.finish_plan()
         assert len(placements) == placed
         assert asked.unheard == (() if placed else ("cell2",))
 
@@ -57,11 +57,11 @@ def test_as_many_as_there_is_room_for_if_these_are_enough(
     place = Selection(host="h0", node="h0", cell_uuid=fleet.CELLS[0])
     before: dict[str, tuple[Selection, ...]] = dict.fromkeys(asked.uuids[:kept], (place,))
     made = attempt(ledger.table, [asked])
-    wanted = set(made.begin([], [Standing(kept=before, needed=asked.uuids[kept:])], ()))
+    wanted = set(made.plan_jobs([], [Standing(kept=before, needed=asked.uuids[kept:])], ()))
     ledger.taken = {n + 1: used for n, used in enumerate(taken) if used}
     for _ in range(HOSTS):
-        wanted = set(made.confirm(ledger.rows(wanted))) if wanted else set()
-    [placements], _ = made.finish()
+        wanted = set(made.confirm_locked(ledger.rows(wanted))) if wanted else set()
+    [placements], _ = made.finish_plan()
     used = Counter(placement.inventory_id for placement in placements)
     assert all(amount <= ROOM - taken[key - 1] for key, amount in used.items())
     free = [ROOM - amount for amount in taken]

@@ -150,14 +150,14 @@ def test_same_hosts_same_scores_same_choice(
     hosts = [Host(node, used, aggregates) for node, used in zip(made, claimed, strict=False)]
     left = [host for host in hosts if host.passes(asked)]
     found = survey(table, driver, request)
-    assert [table.hosts[row] for row in found.rows] == [host.node.host for host in left]
+    assert [table.hosts[row] for row in found.passing_rows] == [host.node.host for host in left]
     scores = totals(left, asked)
-    assert found.scores.tolist() == pytest.approx(scores, rel=1e-9, abs=1e-6)
-    with table.tentative():
-        chosen = engine.choose(table, driver, request, found, 1)
+    assert found.passing_scores.tolist() == pytest.approx(scores, rel=1e-9, abs=1e-6)
+    with table.take_tentatively():
+        chosen = engine.choose_rows(table, driver, request, found, 1)
     best = max(scores, default=0.0)
     assert bool(chosen) is bool(left)
-    assert all(scores[found.rows.tolist().index(row)] == pytest.approx(best, abs=1e-6) for row in chosen)
+    assert all(scores[found.passing_rows.tolist().index(row)] == pytest.approx(best, abs=1e-6) for row in chosen)
 
 
 def request_of(wanted: dict[str, Any]) -> RequestSpec:

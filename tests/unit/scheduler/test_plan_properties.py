@@ -65,8 +65,8 @@ def test_a_plan_never_over_commits_and_places_all_that_fits(
     request = asked(table, size)
     free = (table.free_vcpus.copy(), table.free_memory_mb.copy(), table.free_disk_gb.copy())
     amounts = (request.vcpus, request.memory_mb, request.disk_gb)
-    with table.tentative():
-        rows = engine.choose(table, driver, request, survey(table, driver, request), count)
+    with table.take_tentatively():
+        rows = engine.choose_rows(table, driver, request, survey(table, driver, request), count)
     for row, taken in Counter(rows).items():
         for column, amount in zip(free, amounts, strict=True):
             assert amount == 0 or amount * taken <= column[row]
@@ -83,16 +83,16 @@ def test_planning_a_batch_at_once_equals_looking_at_all_hosts_for_every_instance
     driver = fleet.driver(ram_weight_multiplier=ram, num_instances_weight_multiplier=instances)
     request = asked(table, size)
     found = survey(table, driver, request)
-    with table.tentative():
-        at_once = engine.choose(table, driver, request, found, count)
+    with table.take_tentatively():
+        at_once = engine.choose_rows(table, driver, request, found, count)
     one_by_one: list[int] = []
-    with table.tentative():
+    with table.take_tentatively():
         for _ in range(count):
-            scores = engine.score(table, driver, request, found.parts, found.rows)
+            scores = engine.score_rows(table, driver, request, found.parts, found.passing_rows)
             if not scores.size or scores.max() == -np.inf:
                 break
-            one_by_one.append(int(found.rows[scores.argmax()]))
-            engine.take(table, request, one_by_one[-1])
+            one_by_one.append(int(found.passing_rows[scores.argmax()]))
+            engine.take_row(table, request, one_by_one[-1])
     assert at_once == one_by_one
 
 
@@ -116,8 +116,8 @@ def test_groups_hold_within_a_batch_and_with_members_placed_before(
         slots = [slot for slot in slots if not slot.held][:1]
     request = asked(table, size, group, slots)
     driver = fleet.driver()
-    with table.tentative():
-        rows = engine.choose(table, driver, request, survey(table, driver, request), count)
+    with table.take_tentatively():
+        rows = engine.choose_rows(table, driver, request, survey(table, driver, request), count)
     before = Counter(slot.host for slot in slots)
     placed = Counter(table.hosts[row] for row in rows)
     if policy is GroupPolicy.ANTI_AFFINITY:
@@ -136,11 +136,11 @@ def test_alternates_are_other_hosts_of_the_same_cell_with_room(
     spec = fleet.spec(fleet.flavor(vcpus, memory * 1024, disk), max_attempts=attempts, group=group)
     request = fleet.request(spec, table)
     driver = fleet.driver()
-    with table.tentative():
+    with table.take_tentatively():
         found = survey(table, driver, request)
-        rows = engine.choose(table, driver, request, found, count)
+        rows = engine.choose_rows(table, driver, request, found, count)
         chosen = [(f"i{n}", row) for n, row in enumerate(rows)]
-        given_out = Alternates(table, driver, request, found).of(chosen)
+        given_out = Alternates(table, driver, request, found).choose_rows(chosen)
         assert given_out.keys() == {uuid for uuid, _ in chosen}
         for uuid, row in chosen:
             others = given_out[uuid]
@@ -148,7 +148,7 @@ def test_alternates_are_other_hosts_of_the_same_cell_with_room(
             assert len({row, *others}) == len(others) + 1
             assert all(table.cell[other] == table.cell[row] for other in others)
             if policy is None:
-                assert engine.fits(driver, table, request, np.array(others, dtype=np.int64)).all()
+                assert engine.fitting_rows(driver, table, request, np.array(others, dtype=np.int64)).all()
         if policy is GroupPolicy.ANTI_AFFINITY:
             everything = [table.hosts[r] for r in rows] + [table.hosts[o] for others in given_out.values() for o in others]
             assert len(everything) == len(set(everything))

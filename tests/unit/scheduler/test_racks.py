@@ -61,8 +61,8 @@ def left(made: HostTable, asked: RequestSpec, members: Sequence[Slot] = (), **ch
 def placed(made: HostTable, asked: RequestSpec, count: int, members: Sequence[Slot] = ()) -> list[str]:
     request = fleet.request(asked, made, members)
     driver = fleet.driver()
-    with made.tentative():
-        rows = driver.place(made, request, survey(made, driver, request), count)
+    with made.take_tentatively():
+        rows = driver.place_instances(made, request, survey(made, driver, request), count)
     return [made.hosts[row] for row in rows]
 
 
@@ -97,7 +97,7 @@ class TestMembersPerRack:
         made, driver = table(), fleet.driver(enabled_filters=("ComputeFilter",))
         for forced, hosts in (((), ["h3", "h4", "h5"]), (("h2", "h3"), ["h3"])):
             request = fleet.request(fleet.spec(group=group(), force_hosts=forced), made, slots("h1"))
-            rows = survey(made, driver, request).rows
+            rows = survey(made, driver, request).passing_rows
             assert [made.hosts[row] for row in rows] == hosts
 
     @pytest.mark.parametrize("most", [1, 2])
@@ -110,16 +110,16 @@ class TestMembersPerRack:
     def test_members_get_no_alternates(self) -> None:
         made, driver = table(), fleet.driver()
         request = fleet.request(fleet.spec(group=group()), made)
-        with made.tentative():
+        with made.take_tentatively():
             found = survey(made, driver, request)
-            [row] = driver.place(made, request, found, 1)
-            assert Alternates(made, driver, request, found).of([("i", row)]) == {"i": []}
+            [row] = driver.place_instances(made, request, found, 1)
+            assert Alternates(made, driver, request, found).choose_rows([("i", row)]) == {"i": []}
 
     def test_without_racks_the_refusal_says_so(self) -> None:
         made = table({})
         request = fleet.request(fleet.spec(group=group()), made)
         found = survey(made, fleet.driver(), request)
-        assert found.counts[-1].reason == "in no rack: no aggregate of a host has the key rack"
+        assert found.filter_counts[-1].reason == "in no rack: no aggregate of a host has the key rack"
 
     @pytest.mark.parametrize("seed", range(5))
     def test_kept_surveys_say_the_same(self, seed: int) -> None:
@@ -133,8 +133,10 @@ class TestMembersPerRack:
             found = survey(made, driver, request)
             whole = survey(made, driver, request, within=np.arange(made.size))
         assert isinstance(found, KeptSurvey)
-        assert found.rows.tolist() == whole.rows.tolist()
-        assert [(each.name, each.after) for each in found.counts] == [(each.name, each.after) for each in whole.counts]
+        assert found.passing_rows.tolist() == whole.passing_rows.tolist()
+        assert [(each.name, each.after) for each in found.filter_counts] == [
+            (each.name, each.after) for each in whole.filter_counts
+        ]
 
 
 class TestFaultDomains:
@@ -154,7 +156,7 @@ class TestFaultDomains:
     def test_its_own_slots_do_not_restrict_a_server_that_moves(self) -> None:
         members = slots("h1", domain="1") + slots("h3", domain="2")
         request = fleet.request(in_domain("2"), table())
-        request.members = Members(members).without(slots("h1", domain="1"))
+        request.members = Members(members).view_without(slots("h1", domain="1"))
         made = table()
         mask = ServerGroupRackFilter(SchedulerSettings()).passes(Hosts(made, request), request)
         assert mask is not None
@@ -190,9 +192,9 @@ class TestFaultDomains:
     def test_what_is_undone_opens_its_rack_again(self) -> None:
         made = table()
         request = fleet.request(in_domain("1"), made, slots("h3", domain="1"))
-        step = engine.PlanningStep(made, request)
-        with made.tentative():
-            engine.take(made, request, 0)
+        step = engine.Savepoint(made, request)
+        with made.take_tentatively():
+            engine.take_row(made, request, 0)
             assert request.members.of_other_domains("2") == {"h1", "h3"}
             step.undo()
         assert request.members.of_other_domains("2") == {"h3"}

@@ -43,7 +43,7 @@ def with_servers(*tied: tuple[int, ...]) -> tuple[HostTable, dict[int, list[str]
     for n, nodes in enumerate(tied):
         used: dict[str, int] = {}
         for node in nodes:
-            for name, amount in numa.taken((node,), SERVER.vcpus, SERVER.memory_mb).items():
+            for name, amount in numa.taken_by_class((node,), SERVER.vcpus, SERVER.memory_mb).items():
                 used[name] = used.get(name, 0) + amount
         key = int(made.inventory[n])
         count = len(nodes)
@@ -69,8 +69,8 @@ def planned(made: HostTable, servers: dict[int, list[str]], sources: list[int], 
     movers = movers_of(fleet.CONTEXT, movable(made, servers, spec))
     rebalancer = Rebalancer(made, fleet.driver(), moment(), (), inventories, movers, allowed)
     rebalancer.run()
-    with rebalancer.shown():
-        return rebalancer.plan, capacity.room(made, fleet.driver(), fleet.request(spec, made)).counts.tolist()
+    with rebalancer.show_plan():
+        return rebalancer.plan_so_far, capacity.host_room(made, fleet.driver(), fleet.request(spec, made)).counts.tolist()
 
 
 def movable(made: HostTable, servers: dict[int, list[str]], spec: RequestSpec) -> MovableServers:
@@ -90,7 +90,7 @@ def movable(made: HostTable, servers: dict[int, list[str]], spec: RequestSpec) -
 
 
 def room(made: HostTable) -> list[int]:
-    counts: list[int] = capacity.room(made, fleet.driver(), fleet.request(fleet.spec(SERVER), made)).counts.tolist()
+    counts: list[int] = capacity.host_room(made, fleet.driver(), fleet.request(fleet.spec(SERVER), made)).counts.tolist()
     return counts
 
 
@@ -155,8 +155,8 @@ def test_what_is_planned_is_possible_whatever_has_happened_meanwhile(seed: int, 
     sources = sorted(busy.servers, key=lambda key: len(busy.servers[key]))
     rebalancer = Rebalancer(busy.table, fleet.driver(), moment(), (), sources, movers, 30)
     rebalancer.run(busy.meanwhile)
-    with rebalancer.shown():
-        plan = rebalancer.plan
+    with rebalancer.show_plan():
+        plan = rebalancer.plan_so_far
         assert [busy.table.instances[row] for row in plan.rows] == [0] * len(plan.rows)
     busy.check()
     assert len({move.server for move in plan.moves}) == len(plan.moves)
@@ -164,7 +164,7 @@ def test_what_is_planned_is_possible_whatever_has_happened_meanwhile(seed: int, 
     for move in plan.moves:  # in the fleet as it is now
         to, source = row_of[move.destination], row_of[move.source]
         assert to not in plan.rows
-        assert engine.fits(fleet.driver(), busy.twin, fleet.request(fleet.spec(size), busy.twin), np.array([to]))[0]
+        assert engine.fitting_rows(fleet.driver(), busy.twin, fleet.request(fleet.spec(size), busy.twin), np.array([to]))[0]
         for row, more in ((to, 1), (source, -1)):
             busy.write(row, int(busy.twin.instances[row]) + more)
     assert all(busy.twin.instances[row] == 0 for row in plan.rows)

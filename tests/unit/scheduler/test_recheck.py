@@ -22,11 +22,11 @@ def held(made: HostTable, asked: RequestSpec, hosts: Sequence[str], others: Sequ
     claimed = [(uuid, int(made.inventory[made.rows_named([host])[0]]), host) for uuid, host in zip(uuids, hosts, strict=True)]
     slots = [Slot(group_uuid="g", instance_uuid=uuid, host=host, fault_domain=asked.fault_domain) for uuid, _, host in claimed]
     job = Job(fleet.CONTEXT, asked, tuple(uuids))
-    with made.tentative():
+    with made.take_tentatively():
         for _, inventory, _ in claimed:
             row = made.find_inventory(inventory)
             assert row is not None
-            made.take(row, asked.flavor.vcpus, asked.flavor.memory_mb, 0)
+            made.take_room(row, asked.flavor.vcpus, asked.flavor.memory_mb, 0)
         before = made.free_vcpus.copy()
         found = refusing_hosts(made, fleet.driver(), NOW, job, claimed, [*slots, *others])
         assert (made.free_vcpus == before).all()

@@ -13,7 +13,7 @@ from objects.cell import CellState
 from objects.spec import RequestSpec
 from scheduler.claim.claim_planner import ClaimPlanner
 from scheduler.claim.cursor import Cursor
-from scheduler.claim.refusals import OUTAGE_WAIT_S, unseen
+from scheduler.claim.refusals import OUTAGE_WAIT_S, unread_cells
 from scheduler.engine.job import PlanContext
 from scheduler.table.host_table import HostTable
 from tests.support import fleet
@@ -35,7 +35,7 @@ def half_heard(*, states: tuple[CellState, ...] = ()) -> HostTable:
 
 
 def found(table: HostTable, asked: RequestSpec, ages: Mapping[str, float | None] = NEVER, **changes: Any) -> set[str]:
-    return unseen(table, fleet.request(asked, table, **changes), ages)
+    return unread_cells(table, fleet.request(asked, table, **changes), ages)
 
 
 def test_a_cell_that_never_answered_counts_by_its_ledger() -> None:
@@ -63,6 +63,6 @@ def test_a_request_waits_for_it_for_a_time(age: float, waits: bool) -> None:
     moment = PlanContext(now, time.time(), now - 60.0, young=False, mapped_since=now, ages=NEVER, began=now - age)
     made = ClaimPlanner(table, fleet.driver(), Cursor(), [one], moment)
     begun(made, [one])
-    made.finish()
+    made.finish_plan()
     with pytest.raises(errors.CellUnavailable if waits else errors.NoValidHost, match="cell cell2" if waits else "0 were left by"):
-        one.answer()
+        one.selections_or_raise()

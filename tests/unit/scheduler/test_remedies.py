@@ -22,7 +22,7 @@ from scheduler.engine import engine
 from scheduler.engine.job import Remedies
 from scheduler.engine.surveying import survey
 from scheduler.explain.largest_flavor import by_size
-from scheduler.explain.remedies import remedies
+from scheduler.explain.remedies import find_remedies
 from scheduler.filters.adapter import Adapter
 from scheduler.framework.settings import DEFAULT_FILTERS, SchedulerSettings
 from scheduler.table.host_table import HostTable
@@ -38,11 +38,13 @@ def found(table: HostTable, asked: RequestSpec, wanted: int = 1, flavors: Sequen
     slots: list[Slot] = changes.pop("slots", [])
     least: int | None = changes.pop("least", None)
     request = fleet.request(asked, table, slots)
-    return remedies(table, fleet.driver(enabled_filters=FILTERS, **changes), request, wanted, least, sorted(flavors, key=by_size))
+    return find_remedies(
+        table, fleet.driver(enabled_filters=FILTERS, **changes), request, wanted, least, sorted(flavors, key=by_size)
+    )
 
 
 def told(*arguments: Any, **changes: Any) -> list[str]:
-    return [pair.words for pair in found(*arguments, **changes).pairs]
+    return [pair.as_text for pair in found(*arguments, **changes).pairs]
 
 
 def of(vcpus: int = 1, memory_mb: int = 1024, root_gb: int = 10, **changes: Any) -> Flavor:
@@ -57,7 +59,7 @@ class TestPairs:
         assert told(table, asked) == ["with a flavor of 2 vCPUs less and 512 MiB less memory"]
         [pair] = found(table, asked).pairs
         assert pair.plain_words == "with a flavor of fewer vCPUs and less memory"
-        assert pair.share == pytest.approx(0.5)
+        assert pair.total_share == pytest.approx(0.5)
 
     def test_none_where_one_change_is_enough(self) -> None:
         table = fleet.table([fleet.node("h0", vcpus=6)])
@@ -102,9 +104,9 @@ class TestPairs:
         states = (CellState.ENABLED, CellState.DISABLED)
         table = fleet.table([fleet.node("h0", vcpus=1, memory_mb=1024), fleet.node("h1", vcpus=7)], states=states)
         closed, ours = found(table, fleet.spec(of(8, 8192))).pairs
-        assert closed.words == "with a flavor of 1 vCPU less and in cell cell2, closed to it"
+        assert closed.as_text == "with a flavor of 1 vCPU less and in cell cell2, closed to it"
         assert (closed.is_for_tenants, ours.is_for_tenants) == (False, True)
-        assert ours.words == "with a flavor of 7 vCPUs less and 7168 MiB less memory"
+        assert ours.as_text == "with a flavor of 7 vCPUs less and 7168 MiB less memory"
 
     def test_tenants_are_told_a_pair_where_a_cell_alone_would_do(self) -> None:
         table = fleet.table(
@@ -112,7 +114,7 @@ class TestPairs:
         )
         relaxations, pairs, _ = found(table, fleet.spec(of(8, 8192)))
         assert [one.asked for one in relaxations or ()] == [Asked.CELL]
-        assert [pair.words for pair in pairs] == ["with a flavor of 7 vCPUs less and 7168 MiB less memory"]
+        assert [pair.as_text for pair in pairs] == ["with a flavor of 7 vCPUs less and 7168 MiB less memory"]
 
     def test_a_zone_and_a_cell_are_told_so_that_they_meet(self) -> None:
         zones = {f"h{n}": f"z{n % 3}" for n in range(6)}
@@ -122,7 +124,7 @@ class TestPairs:
             states=(CellState.ENABLED, CellState.DISABLED),
         )
         [pair] = found(table, fleet.spec(of(8, 1, 0), availability_zone="z1")).pairs
-        assert pair.words == "in availability zone z0 and in cell cell2, closed to it"
+        assert pair.as_text == "in availability zone z0 and in cell cell2, closed to it"
 
     def test_fewer_servers_and_a_condition(self) -> None:
         table = fleet.table([fleet.node("h0"), fleet.node("h1")])
@@ -191,8 +193,10 @@ def test_filters_of_a_site_have_the_last_word() -> None:
     table = fleet.table([fleet.node("h0", vcpus=2, memory_mb=1024), fleet.node("h1", vcpus=7, memory_mb=2000)])
     driver = fleet.driver()
     driver.filters = (*driver.filters, Adapter(SchedulerSettings(), "Only", Only()))
-    answer = remedies(table, driver, fleet.request(fleet.spec(of(8, 2048)), table), 1, None, [of(7, name="b"), of(2, name="s")])
-    assert [pair.words for pair in answer.pairs] == ["with a flavor of 6 vCPUs less and 1024 MiB less memory"]
+    answer = find_remedies(
+        table, driver, fleet.request(fleet.spec(of(8, 2048)), table), 1, None, [of(7, name="b"), of(2, name="s")]
+    )
+    assert [pair.as_text for pair in answer.pairs] == ["with a flavor of 6 vCPUs less and 1024 MiB less memory"]
     assert answer.largest_flavor == "s"
 
 
@@ -262,9 +266,9 @@ def slots_of(spec: RequestSpec) -> list[Slot]:
 def fits(table: HostTable, spec: RequestSpec, count: int) -> bool:
     """Whether the plan itself places so many."""
     driver, request = fleet.driver(enabled_filters=FILTERS), fleet.request(spec, table, slots_of(spec))
-    with table.tentative():
+    with table.take_tentatively():
         found = survey(table, driver, request, count)
-        return len(engine.choose(table, driver, request, found, count)) == count
+        return len(engine.choose_rows(table, driver, request, found, count)) == count
 
 
 Step = tuple[float, RequestSpec]
@@ -348,7 +352,7 @@ def test_the_pair_is_the_smallest_of_all_pairs_tried_by_hand(nodes: list[Any], a
     for pair in pairs:
         assert fits(table, both(spec, pair), 1)
         assert by_hand is not None
-        assert pair.share == pytest.approx(by_hand)
+        assert pair.total_share == pytest.approx(by_hand)
 
 
 @given(NODES, REQUESTS, st.integers(2, 4))

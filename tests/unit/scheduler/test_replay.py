@@ -26,7 +26,7 @@ from scheduler.engine.surveying import survey
 from scheduler.framework.settings import DEFAULT_FILTERS, SPREADING_WEIGHERS, SchedulerSettings
 from scheduler.table.host_table import HostTable
 from scheduler.weighers.leftover import LeftoverWeigher
-from scheduler.what_if.replay import replay
+from scheduler.what_if.replay import replay_decision
 from tests.support import fleet
 from tests.support.attempts import attempt, begun, job
 from tests.support.examples import examples
@@ -57,9 +57,9 @@ def decided(table: HostTable, driver: SchedulerDriver, spec: RequestSpec, count:
     made = attempt(table, jobs, driver=driver)
     wanted = begun(made, jobs)
     if wanted:
-        made.confirm([row_of(table, key) for key in sorted(wanted)])
-    [decision] = made.finish()[1]
-    return stored.load(stored.dump(decision), Decision)
+        made.confirm_locked([row_of(table, key) for key in sorted(wanted)])
+    [decision] = made.finish_plan()[1]
+    return stored.load_text(stored.dump_value(decision), Decision)
 
 
 def row_of(table: HostTable, key: int) -> Any:
@@ -75,16 +75,16 @@ def choices(table: HostTable, driver: SchedulerDriver, spec: RequestSpec, decisi
     """The decision taken again by the engine, with nothing of it but its seed."""
     uuids = [choice.instance_uuid for choice in decision.choices]
     request = fleet.request(spec, table, seed=decision.seed)
-    with table.tentative():
+    with table.take_tentatively():
         found = survey(table, driver, request)
-        rows = engine.choose(table, driver, request, found, len(uuids))
+        rows = engine.choose_rows(table, driver, request, found, len(uuids))
     if len(rows) < len(uuids):
         return [DecidedInstance(instance_uuid=uuid, host=None) for uuid in uuids]
     again = fleet.request(spec, table, seed=decision.seed)  # what is placed is looked at anew before alternates are given out
-    with table.tentative():
+    with table.take_tentatively():
         for row in rows:
-            engine.take(table, again, row)
-        others = Alternates(table, driver, again, found).of(list(zip(uuids, rows, strict=True)))
+            engine.take_row(table, again, row)
+        others = Alternates(table, driver, again, found).choose_rows(list(zip(uuids, rows, strict=True)))
     return [
         DecidedInstance(
             instance_uuid=uuid,
@@ -216,9 +216,9 @@ def recorded(
         for n, node in enumerate(nodes)
     }
     if wanted:
-        made.confirm([rows[key] for key in sorted(wanted)])
-    decision = made.finish()[1][-1]
-    return spec, stored.load(stored.dump(decision), Decision)
+        made.confirm_locked([rows[key] for key in sorted(wanted)])
+    decision = made.finish_plan()[1][-1]
+    return spec, stored.load_text(stored.dump_value(decision), Decision)
 
 
 @given(REPLAYED, ASKED, CONFIGURATIONS, st.integers(1, 4), st.integers(0, 2))
@@ -230,16 +230,16 @@ def test_a_record_is_all_it_takes(
     if not any(choice.host for choice in decision.choices):
         assert decision.basis is None
         with pytest.raises(errors.Invalid, match="is a refusal"):
-            replay(decision, spec, CELL_UUIDS)
+            replay_decision(decision, spec, CELL_UUIDS)
         return
-    again = replay(decision, spec, CELL_UUIDS)
+    again = replay_decision(decision, spec, CELL_UUIDS)
     assert again.is_same, (again.servers, again.reasons)
     assert again.settings == ()
     assert again.servers[0].certain
     assert again.servers[0].now == decision.choices[0].host
-    assert len(stored.dump(decision.basis)) < 3000
+    assert len(stored.dump_value(decision.basis)) < 3000
     if count == 1:
-        assert len(stored.dump(decision)) < 4500
+        assert len(stored.dump_value(decision)) < 4500
 
 
 @given(REPLAYED, ASKED, CONFIGURATIONS, st.sampled_from([1.0, -1.0, 3.0]), st.sampled_from([1.0, -2.0]), st.integers(1, 3))
@@ -258,9 +258,9 @@ def test_with_other_weights_it_is_what_a_scheduler_so_configured_would_have_deci
     driver = fleet.driver(**other)
     slots = [Slot(group_uuid=spec.group.uuid, instance_uuid=f"m{n}", host=f"h{n}") for n in asked["members"]] if spec.group else []
     request = fleet.request(spec, table, slots, seed=decision.seed)
-    with table.tentative():
-        [row] = engine.choose(table, driver, request, survey(table, driver, request), 1)
-    again = replay(decision, spec, CELL_UUIDS, SchedulerSettings(**other))
+    with table.take_tentatively():
+        [row] = engine.choose_rows(table, driver, request, survey(table, driver, request), 1)
+    again = replay_decision(decision, spec, CELL_UUIDS, SchedulerSettings(**other))
     assert again.servers[0].now == table.hosts[row], (again, decision)
     assert {name for name, _, _ in again.settings} == {name for name in other if other[name] != options[name]}
     if again.servers[0].now != again.servers[0].then:
@@ -272,13 +272,13 @@ def test_the_difference_is_named() -> None:
     options: dict[str, Any] = {"cpu_weight_multiplier": 3.0, "driver": "filter"}
     spec, decision = recorded(hosts, PLAIN, options, 1, 0)
     settings = SchedulerSettings(cpu_weight_multiplier=0.5)
-    again = replay(decision, spec, CELL_UUIDS, settings)
+    again = replay_decision(decision, spec, CELL_UUIDS, settings)
     assert [(server.then, server.now) for server in again.servers] == [("h0", "h1")]
     assert again.settings == (("cpu_weight_multiplier", 3.0, 0.5),)
     assert again.reasons[0] == "h1 scores 2.2500, h0 1.7500."
     assert "CPUWeigher adds 0.2500 to h1, 0.5000 to h0: -0.2500." in again.reasons
     refusing = SchedulerSettings(enabled_filters=(*DEFAULT_FILTERS, "NumInstancesFilter"), max_instances_per_host=0)
-    [first, *_] = replay(decision, spec, CELL_UUIDS, refusing).reasons
+    [first, *_] = replay_decision(decision, spec, CELL_UUIDS, refusing).reasons
     assert first == "h0 is refused by NumInstancesFilter (too many instances)."
 
 
@@ -287,7 +287,7 @@ def test_a_filter_that_was_not_in_force_looks_at_the_host_of_now() -> None:
     spec, decision = recorded(hosts, PLAIN, {"enabled_filters": ("RamFilter", "CoreFilter")}, 1, 0)
     rented = [Aggregate(id=1, name="rented", hosts=("h0",), metadata={"filter_tenant_id": "bank"})]
     settings = SchedulerSettings(enabled_filters=("RamFilter", "CoreFilter", "AggregateMultiTenancyIsolation"))
-    again = replay(decision, spec, CELL_UUIDS, settings, aggregates=rented)
+    again = replay_decision(decision, spec, CELL_UUIDS, settings, aggregates=rented)
     assert [(server.then, server.now) for server in again.servers] == [("h0", "h1")]
     assert again.reasons[0].startswith("h0 is refused by AggregateMultiTenancyIsolation")
 
@@ -297,14 +297,14 @@ def test_a_batch_that_was_packed_is_replayed_whole(monkeypatch: pytest.MonkeyPat
     spec, decision = recorded(*asked)
     assert decision.basis is not None
     assert decision.basis.terms == {"LeftoverWeigher": (1.0, 1 / 64)}
-    servers = replay(decision, spec, CELL_UUIDS).servers
+    servers = replay_decision(decision, spec, CELL_UUIDS).servers
     assert all(server.certain and server.now == server.then for server in servers)
     monkeypatch.setattr(decision_inputs, "RECOMPUTED", decision_inputs.RECOMPUTED - {LeftoverWeigher})
     spec, decision = recorded(*asked)
     assert decision.basis is not None
     older = msgspec.structs.replace(decision, basis=msgspec.structs.replace(decision.basis, terms={}))  # of the last release
     assert set(decision.basis.raws) == {"LeftoverWeigher"}
-    servers = replay(older, spec, CELL_UUIDS).servers
+    servers = replay_decision(older, spec, CELL_UUIDS).servers
     assert [server.certain for server in servers] == [True, False, False, False]
     assert servers[0].now == servers[0].then
 
@@ -318,7 +318,7 @@ def test_what_a_packing_scheduler_chose_of_its_stripe_is_replayed() -> None:
     [choice] = decision.choices
     assert choice.host == "h0"
     assert decided(table, fleet.driver(**PACKING), spec, 1).choices[0].host == "h1"
-    [server] = replay(decision, spec, CELL_UUIDS).servers
+    [server] = replay_decision(decision, spec, CELL_UUIDS).servers
     assert (server.certain, server.now) == (True, "h0")
     assert [each.parts["Stripe"] for each in decision.candidates] == [1000.0, 1000.0, 0.0]
 
@@ -329,15 +329,15 @@ def test_a_record_has_the_settings_that_are_not_those_of_the_first_records() -> 
     assert settings_of({}) == spreading
     default = SchedulerSettings()
     assert kept_settings(default) == {"enabled_weighers": ("*", "LeftoverWeigher"), "leftover_from": 0.55}
-    assert settings_of(stored.load(stored.dump(kept_settings(default)), dict[str, Any])) == default
+    assert settings_of(stored.load_text(stored.dump_value(kept_settings(default)), dict[str, Any])) == default
 
 
 def test_records_that_hold_too_little_are_refused_in_one_sentence() -> None:
     spec, decision = recorded([(6, 0, 1, 0, 0)], PLAIN, {}, 1, 0)
     with pytest.raises(errors.Invalid, match="a release stored it that kept no hosts"):
-        replay(msgspec.structs.replace(decision, basis=None), spec, CELL_UUIDS)
+        replay_decision(msgspec.structs.replace(decision, basis=None), spec, CELL_UUIDS)
     assert decision.basis is not None
     unset = msgspec.structs.replace(decision, basis=msgspec.structs.replace(decision.basis, settings=None))
     with pytest.raises(errors.Invalid, match="more settings than a record keeps"):
-        replay(unset, spec, CELL_UUIDS)
-    assert replay(unset, spec, CELL_UUIDS, SchedulerSettings()).notes
+        replay_decision(unset, spec, CELL_UUIDS)
+    assert replay_decision(unset, spec, CELL_UUIDS, SchedulerSettings()).notes

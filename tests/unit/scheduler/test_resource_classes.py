@@ -79,9 +79,9 @@ class TestFilter:
         table = gpus(1, 0)
         for driver in (fleet.driver(enabled_filters=()), fleet.driver(driver="chance")):
             request = fleet.request(fleet.spec(asking(CUSTOM_GPU=1)), table)
-            assert survey(table, driver, request).rows.tolist() == [0]
+            assert survey(table, driver, request).passing_rows.tolist() == [0]
             request = fleet.request(fleet.spec(asking(CUSTOM_GPU=1), force_hosts=("h1",)), table)
-            assert survey(table, driver, request).rows.tolist() == []
+            assert survey(table, driver, request).passing_rows.tolist() == []
 
     @pytest.mark.parametrize(
         ("wanted", "said"),
@@ -95,15 +95,15 @@ class TestFilter:
     def test_a_refusal_names_the_class(self, wanted: dict[str, int], said: str) -> None:
         table = fleet.table([fleet.node("a", resources={"CUSTOM_GPU": 2}), fleet.node("b", resources={"CUSTOM_NIC": 2})])
         driver = fleet.driver()
-        counts = survey(table, driver, fleet.request(fleet.spec(asking(**wanted)), table)).counts
+        counts = survey(table, driver, fleet.request(fleet.spec(asking(**wanted)), table)).filter_counts
         assert counts[-1].reason == said
         text = f"No valid host was found: of 2 hosts 0 were left by ResourceClassFilter ({said})."
-        assert driver.refusal(counts, 2, 0, 1) == text
+        assert driver.refusal_message(counts, 2, 0, 1) == text
 
     def test_a_class_of_which_a_host_offers_nothing_any_more_is_not_offered(self) -> None:
         table = gpus(1)
         table.set_inventory(fleet.inventory(1, fleet.node("h0"), fleet.CELLS[0], 2), now=0.0)
-        counts = survey(table, fleet.driver(), fleet.request(fleet.spec(asking(CUSTOM_GPU=1)), table)).counts
+        counts = survey(table, fleet.driver(), fleet.request(fleet.spec(asking(CUSTOM_GPU=1)), table)).filter_counts
         assert counts[-1].reason == "no host offers CUSTOM_GPU"
 
 
@@ -114,9 +114,9 @@ class TestTable:
         assert free(table) == [1]
         table.set_inventory(fleet.inventory(1, node, fleet.CELLS[0], 2, used_resources={"CUSTOM_GPU": 1}), now=100.0)
         assert free(table) == [0], "a claim comes on top: it may be anything but the guests that are there"
-        table.settle(100.0 + SETTLE_AFTER_S / 2)
+        table.settle_counts(100.0 + SETTLE_AFTER_S / 2)
         assert free(table) == [0]
-        table.settle(100.0 + SETTLE_AFTER_S + 1)
+        table.settle_counts(100.0 + SETTLE_AFTER_S + 1)
         assert free(table) == [1], "of 3 in use 1 is claimed"
 
     def test_the_first_word_of_the_ledger_accounts_for_what_was_reported_before(self) -> None:
@@ -128,10 +128,10 @@ class TestTable:
 
     def test_what_a_plan_takes_is_given_back(self) -> None:
         table = gpus(4, 4)
-        with table.tentative():
-            table.take(0, 1, 1, 1, {"CUSTOM_GPU": 3})
-            mark = table.mark
-            table.take(1, 1, 1, 1, {"CUSTOM_GPU": 4, "CUSTOM_NEW": 1})
+        with table.take_tentatively():
+            table.take_room(0, 1, 1, 1, {"CUSTOM_GPU": 3})
+            mark = table.undo_mark
+            table.take_room(1, 1, 1, 1, {"CUSTOM_GPU": 4, "CUSTOM_NEW": 1})
             assert (free(table), free(table, "CUSTOM_NEW")) == ([1, 0], [0, -1])
             table.give_back(mark)
             assert (free(table), free(table, "CUSTOM_NEW")) == ([1, 4], [0, 0])
@@ -139,7 +139,7 @@ class TestTable:
 
     def test_a_host_that_goes_leaves_nothing_to_the_next_in_its_row(self) -> None:
         table = gpus(4)
-        table.remove(0)
+        table.remove_row(0)
         node = fleet.node("new")
         table.set_inventory(fleet.inventory(9, node, fleet.CELLS[0]), now=0.0)
         table.set_node(fleet.CELLS[0], node)
@@ -151,19 +151,19 @@ class TestTable:
         assert np.flatnonzero(free(table)).tolist() == [3, 150]
         assert free(table, "CUSTOM_UNKNOWN") == [0] * 200
         each = ResourceClass(1)
-        each.grow(1000)
+        each.grow_to(1000)
         assert each.cap.size == each.claimed.size == each.reported.size == each.unaccounted.size >= 1000
 
     def test_a_filter_of_the_site_sees_what_is_free(self) -> None:
         table = fleet.table([fleet.node("a", resources={"CUSTOM_GPU": 4}), fleet.node("b", resources={"CUSTOM_NIC": 1})])
         request = fleet.request(fleet.spec(asking(CUSTOM_GPU=3)), table)
-        assert Hosts(table, request, None, 1).state(0).free_resources == {"CUSTOM_GPU": 1}
-        assert Hosts(table, request).state(1).free_resources == {"CUSTOM_NIC": 1}
+        assert Hosts(table, request, None, 1).state_at(0).free_resources == {"CUSTOM_GPU": 1}
+        assert Hosts(table, request).state_at(1).free_resources == {"CUSTOM_NIC": 1}
 
 
 def chosen(table: HostTable, request: Request, count: int) -> list[int]:
     driver = fleet.driver()
-    return engine.choose(table, driver, request, survey(table, driver, request), count)
+    return engine.choose_rows(table, driver, request, survey(table, driver, request), count)
 
 
 GROUPS = st.sampled_from([None, GroupPolicy.ANTI_AFFINITY, GroupPolicy.AFFINITY, GroupPolicy.SOFT_ANTI_AFFINITY])
@@ -177,7 +177,7 @@ def test_batches_never_take_more_than_there_is_and_all_that_fits(
     table = made(hosts)
     group = fleet.group(policy) if policy else None
     request = fleet.request(fleet.spec(asking(**wanted), group=group), table)
-    with table.tentative():
+    with table.take_tentatively():
         taken = Counter(chosen(table, request, count))
     fitting = [
         max(0, min((offered.get(name, 0) - claimed.get(name, 0)) // amount for name, amount in wanted.items()))
@@ -200,17 +200,17 @@ def test_alternates_have_room_when_the_batch_is_placed(
     table = made(hosts)
     request = fleet.request(fleet.spec(asking(**wanted)), table)
     driver = fleet.driver()
-    with table.tentative():
+    with table.take_tentatively():
         found = survey(table, driver, request)
-        rows = engine.choose(table, driver, request, found, count)
-        others = Alternates(table, driver, request, found).of([(f"i{n}", row) for n, row in enumerate(rows)])
+        rows = engine.choose_rows(table, driver, request, found, count)
+        others = Alternates(table, driver, request, found).choose_rows([(f"i{n}", row) for n, row in enumerate(rows)])
         for alternates in others.values():
-            assert engine.fits(driver, table, request, np.array(alternates, dtype=np.int64)).all()
+            assert engine.fitting_rows(driver, table, request, np.array(alternates, dtype=np.int64)).all()
 
 
 def test_standard_classes_take_the_place_of_the_size() -> None:
     table = fleet.table([fleet.node("h0", vcpus=1, memory_mb=1024)])
     request = fleet.request(fleet.spec(fleet.flavor_asking({"VCPU": 0, "MEMORY_MB": 1024}, fleet.flavor(8, 512, 0))), table)
-    with table.tentative():
+    with table.take_tentatively():
         assert chosen(table, request, 2) == [0]
         assert (table.free_vcpus[0], table.free_memory_mb[0]) == (1, 0)

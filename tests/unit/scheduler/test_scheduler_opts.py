@@ -16,7 +16,7 @@ from service.opts import SHARED
 def load(tmp_path: Path, text: str) -> SchedulerSettings:
     file = tmp_path / "superconductor.conf"
     file.write_text(text)
-    return opts.settings(config.load([], opts.list_opts(), files=[file]))
+    return opts.read_settings(config.load_options([], opts.list_opts(), files=[file]))
 
 
 def test_the_defaults_are_those_of_the_settings(tmp_path: Path) -> None:

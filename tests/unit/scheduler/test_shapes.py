@@ -125,12 +125,12 @@ class World:
         self.now += self.chance.choice((1.0, SCALES_KEPT_S, 0.9 * EVERY_S))
 
     def settle(self) -> None:
-        self.table.settle(self.now)
+        self.table.settle_counts(self.now)
 
     def remove(self) -> None:
-        row = self.table.find(*[self.host()] * 2)
+        row = self.table.find_row(*[self.host()] * 2)
         if row is not None:
-            self.table.remove(row)
+            self.table.remove_row(row)
 
     def come_back(self) -> None:
         host = self.host()
@@ -205,18 +205,18 @@ class World:
             request.members = Members((), *fleet.by_group(slots))
         found = survey(self.table, self.driver, request)
         whole = survey(self.table, self.driver, request, within=np.arange(self.table.size))
-        assert found.counts == whole.counts
-        assert found.rows.tolist() == whole.rows.tolist()
+        assert found.filter_counts == whole.filter_counts
+        assert found.passing_rows.tolist() == whole.passing_rows.tolist()
         self.told.add((type(found), asked.group.policy if asked.group else None))
         if not isinstance(found, KeptSurvey):
             return False
         applying = [any(part.weigher.name == "LeftoverWeigher" for part in each.parts) for each in (found, whole)]
         assert applying[0] == applying[1]
-        expected = engine.score(self.table, self.driver, request, found.parts, found.rows)
-        assert found.scores.tolist() == expected.tolist()
-        by_row = dict(zip(found.rows.tolist(), expected.tolist(), strict=True))
+        expected = engine.score_rows(self.table, self.driver, request, found.parts, found.passing_rows)
+        assert found.passing_scores.tolist() == expected.tolist()
+        by_row = dict(zip(found.passing_rows.tolist(), expected.tolist(), strict=True))
         for count in (1, 5, 40):
-            rows, scores = found.best(count)
+            rows, scores = found.best_rows(count)
             best = sorted(by_row.values(), reverse=True)[:count]
             assert scores.tolist() == pytest.approx(best, abs=2e-9)  # of equal hosts, some are left out
             assert [by_row[row] for row in rows.tolist()] == scores.tolist()
@@ -277,16 +277,16 @@ def test_hosts_that_come_go_or_move_to_another_cell_do_not_make_surveys_anew(mon
         request = fleet.request(asked, world.table, alive_since=world.now - EVERY_S)
         found = survey(world.table, world.driver, request)
         whole = survey(world.table, world.driver, request, within=np.arange(world.table.size))
-        assert (found.counts, found.rows.tolist()) == (whole.counts, whole.rows.tolist())
-        scores = engine.score(world.table, world.driver, request, found.parts, found.rows)
+        assert (found.filter_counts, found.passing_rows.tolist()) == (whole.filter_counts, whole.passing_rows.tolist())
+        scores = engine.score_rows(world.table, world.driver, request, found.parts, found.passing_rows)
         for cell in range(2):
-            theirs = sorted(scores[world.table.cell[found.rows] == cell].tolist(), reverse=True)
+            theirs = sorted(scores[world.table.cell[found.passing_rows] == cell].tolist(), reverse=True)
             assert found.best_of_cell(cell, 5)[1].tolist() == pytest.approx(theirs[:5], abs=2e-9)
         return found
 
     surveyed()
     assert isinstance(surveyed(), KeptSurvey)
-    monkeypatch.setattr(survey_cache.KeptRows, "make", None)
+    monkeypatch.setattr(survey_cache.KeptRows, "build_rows", None)
     for happening in (world.arrive, world.remove, world.rehome) * 5:
         happening()
         assert isinstance(surveyed(), KeptSurvey)
@@ -322,7 +322,7 @@ def test_assumptions_that_a_request_makes_later_are_not_kept() -> None:
     world.driver.shapes.keep_up(world.table)
     found = survey(world.table, world.driver, request())
     assert isinstance(found, KeptSurvey)
-    assert found.counts == survey(world.table, world.driver, request(), within=np.arange(world.table.size)).counts
+    assert found.filter_counts == survey(world.table, world.driver, request(), within=np.arange(world.table.size)).filter_counts
 
 
 @pytest.mark.parametrize("policy", GroupPolicy)
@@ -336,8 +336,8 @@ def test_members_of_a_group_do_without_a_pass_over_the_fleet(policy: GroupPolicy
 
     surveyed()
     surveyed()
-    monkeypatch.setattr(engine, "narrow", None)
-    assert surveyed().best(1)[0].size == 1
+    monkeypatch.setattr(engine, "narrow_hosts", None)
+    assert surveyed().best_rows(1)[0].size == 1
 
 
 def test_the_first_member_of_an_affinity_group_is_weighed_by_its_room_on_all_hosts() -> None:
@@ -371,12 +371,14 @@ def test_a_filter_of_one_host_at_a_time_is_asked_of_the_best_hosts_of_a_kept_sur
         own.asked = 0
         found = survey(world.table, world.driver, request)
         assert isinstance(found, AskedSingly)
-        answers.append([rows.tolist() for rows in (found.best(5)[0], found.best_of_cell(0, 5)[0], found.best_of_cell(1, 5)[0])])
+        answers.append(
+            [rows.tolist() for rows in (found.best_rows(5)[0], found.best_of_cell(0, 5)[0], found.best_of_cell(1, 5)[0])]
+        )
         assert 15 <= own.asked < 100
     assert answers[1] == answers[2]
     whole = survey(world.table, world.driver, request)
-    assert found.rows.tolist() == whole.rows.tolist()
-    assert found.counts == whole.counts
+    assert found.passing_rows.tolist() == whole.passing_rows.tolist()
+    assert found.filter_counts == whole.filter_counts
 
 
 def test_what_one_plan_takes_is_seen_by_the_next_and_is_gone_afterwards() -> None:
@@ -390,13 +392,13 @@ def test_what_one_plan_takes_is_seen_by_the_next_and_is_gone_afterwards() -> Non
         return found
 
     before = surveyed()
-    first = before.best(1)[0].item(0)
-    with world.table.tentative():
-        engine.take(world.table, fleet.request(asked, world.table), first)
+    first = before.best_rows(1)[0].item(0)
+    with world.table.take_tentatively():
+        engine.take_row(world.table, fleet.request(asked, world.table), first)
         meanwhile = surveyed()
-        assert meanwhile.best(1)[0].item(0) != first
-        assert before.best(1)[0].item(0) == first, "what was told stays told"
-    assert surveyed().best(1)[0].item(0) == first
+        assert meanwhile.best_rows(1)[0].item(0) != first
+        assert before.best_rows(1)[0].item(0) == first, "what was told stays told"
+    assert surveyed().best_rows(1)[0].item(0) == first
 
 
 def test_without_random_ties_the_first_of_equal_hosts_is_the_best() -> None:
@@ -406,7 +408,7 @@ def test_without_random_ties_the_first_of_equal_hosts_is_the_best() -> None:
     request = fleet.request(fleet.spec(), table, alive_since=0.0)
     for _ in range(2):
         found = survey(table, driver, request)
-        assert found.best(3)[0].tolist() == [0, 1, 2]
+        assert found.best_rows(3)[0].tolist() == [0, 1, 2]
     assert isinstance(found, KeptSurvey)
 
 
@@ -416,7 +418,7 @@ def test_equal_hosts_are_chosen_evenly() -> None:
     driver.shapes = Shapes(kept_from=0)
     asked = fleet.spec()
     requests = [fleet.request(asked, table, seed=n, alive_since=0.0) for n in range(600)]
-    chosen = [survey(table, driver, request).best(1)[0].item(0) for request in requests]
+    chosen = [survey(table, driver, request).best_rows(1)[0].item(0) for request in requests]
     assert len(set(chosen)) > 570
     assert len({row // BLOCK for row in chosen}) > 55
 
@@ -448,7 +450,7 @@ def test_a_weigher_that_no_longer_applies_to_the_fleet_makes_the_survey_anew() -
         request = fleet.request(asked, world.table, alive_since=world.now - EVERY_S)
         found, whole = (survey(world.table, world.driver, request, within=within) for within in (None, np.arange(world.table.size)))
         assert isinstance(found, KeptSurvey) or not kept
-        assert found.scores.tolist() == pytest.approx(whole.scores.tolist(), abs=2e-9)
+        assert found.passing_scores.tolist() == pytest.approx(whole.passing_scores.tolist(), abs=2e-9)
         return any(part.weigher.name == "LeftoverWeigher" for part in found.parts)
 
     kept = False

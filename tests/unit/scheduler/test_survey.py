@@ -13,7 +13,7 @@ from objects.group import GroupPolicy, ServerGroup
 from objects.inventory import Slot
 from scheduler.engine import engine
 from scheduler.engine.driver import SchedulerDriver
-from scheduler.engine.survey import SELECTED_HOSTS, UNDIVIDED_LIMIT, leading
+from scheduler.engine.survey import SELECTED_HOSTS, UNDIVIDED_LIMIT, leading_scores
 from scheduler.engine.surveying import survey
 from scheduler.framework.batch_request import Request
 from scheduler.framework.settings import DEFAULT_FILTERS
@@ -81,18 +81,18 @@ def test_the_best_of_a_large_fleet_are_those_of_a_plain_look_at_each_host(
     asked = fleet.request(fleet.spec(fleet.flavor(vcpus, 1024 * vcpus), availability_zone=zone), table, alive_since=1.0)
     scores = plain(table, asked)
     found = survey(table, driver, asked)
-    assert found.rows.tolist() == list(scores)
-    assert found.scores.tolist() == pytest.approx(list(scores.values()), rel=1e-12, abs=1e-12)
-    in_order = sorted(scores, key=lambda row: -found.scores[found.rows.searchsorted(row)])
+    assert found.passing_rows.tolist() == list(scores)
+    assert found.passing_scores.tolist() == pytest.approx(list(scores.values()), rel=1e-12, abs=1e-12)
+    in_order = sorted(scores, key=lambda row: -found.passing_scores[found.passing_rows.searchsorted(row)])
     for count in (1, 5, SELECTED_HOSTS + 3):
-        assert found.best(count)[0].tolist() == in_order[:count]
+        assert found.best_rows(count)[0].tolist() == in_order[:count]
     for cell in (0, 1):
         theirs = [row for row in in_order if table.cell[row] == cell]
         for count in (3, SELECTED_HOSTS):
             assert found.best_of_cell(cell, count)[0].tolist() == theirs[:count]
-    assert survey(table, driver, asked).first() == next(iter(in_order), None)
-    with table.tentative():
-        assert engine.choose(table, driver, asked, found, 1) == in_order[:1]
+    assert survey(table, driver, asked).first_row() == next(iter(in_order), None)
+    with table.take_tentatively():
+        assert engine.choose_rows(table, driver, asked, found, 1) == in_order[:1]
 
 
 @given(st.integers(0, 2**32), st.sampled_from([1, 2, 50]), st.integers(1, 2 * SELECTED_HOSTS))
@@ -102,10 +102,10 @@ def test_chance_puts_equals_in_one_order_however_many_are_asked_for(seed: int, s
     asked = fleet.request(fleet.spec(), table, alive_since=1.0, seed=seed)
     driver: SchedulerDriver = fleet.driver()
     found = survey(table, driver, asked)
-    in_order = found.rows[np.argsort(-found.scores, kind="stable")].tolist()
+    in_order = found.passing_rows[np.argsort(-found.passing_scores, kind="stable")].tolist()
     for some in (1, count):
-        assert survey(table, driver, asked).best(some)[0].tolist() == in_order[:some]
-    assert survey(table, driver, asked).first() == in_order[0]
+        assert survey(table, driver, asked).best_rows(some)[0].tolist() == in_order[:some]
+    assert survey(table, driver, asked).first_row() == in_order[0]
     theirs = [row for row in in_order if table.cell[row] == 1]
     assert survey(table, driver, asked).best_of_cell(1, count)[0].tolist() == theirs[:count]
 
@@ -122,13 +122,13 @@ def test_weights_of_a_few_hosts_are_those_that_a_look_at_all_hosts_gives(seed: i
     asked = fleet.request(fleet.spec(group=group), table, members, alive_since=1.0)
     found = survey(table, driver, asked)
     dense = survey(table, driver, asked, within=np.arange(table.size))
-    assert found.rows.tolist() == dense.rows.tolist()
-    assert found.scores.tolist() == dense.scores.tolist()
+    assert found.passing_rows.tolist() == dense.passing_rows.tolist()
+    assert found.passing_scores.tolist() == dense.passing_scores.tolist()
     assert [(part.weigher, part.low, part.span) for part in found.parts] == [
         (part.weigher, part.low, part.span) for part in dense.parts
     ]
-    rows = chance.sample(found.rows.tolist(), 30)
-    assert found.raws(rows) == dense.raws(rows)
+    rows = chance.sample(found.passing_rows.tolist(), 30)
+    assert found.raw_weights(rows) == dense.raw_weights(rows)
 
 
 @given(
@@ -143,7 +143,7 @@ def test_the_leading_scores_are_among_those_found(seed: int, size: int, count: i
     chance = np.random.default_rng(seed)
     scores = chance.integers(0, distinct, size) / 7.0
     left = None if share == 1.0 else chance.random(size) < share
-    found, least = leading(scores, left, count, 0.25)
+    found, least = leading_scores(scores, left, count, 0.25)
     candidates = np.arange(size) if left is None else np.flatnonzero(left)
     in_order = np.sort(scores[candidates])[::-1]
     assert set(candidates[scores[candidates] >= least]) <= set(found.tolist())
@@ -155,10 +155,10 @@ def test_the_leading_scores_are_among_those_found(seed: int, size: int, count: i
 
 def test_the_table_says_which_rows_have_changed() -> None:
     table = fleet.table([fleet.node(f"h{n}") for n in range(5)])
-    before = table.changes
+    before = table.change_count
     assert not table.changed_since(before)
-    with table.tentative():
-        table.take(3, 1, 1, 1)
+    with table.take_tentatively():
+        table.take_room(3, 1, 1, 1)
         assert table.changed_since(before) == {3}
     table.set_inventory(fleet.inventory(2, fleet.node("h1"), fleet.CELLS[1], 2, used_vcpus=1), now=0.0)
     assert table.changed_since(before) == {1, 3}
@@ -166,10 +166,10 @@ def test_the_table_says_which_rows_have_changed() -> None:
 
 def test_after_too_many_changes_any_row_may_have_changed() -> None:
     table = fleet.table([fleet.node(f"h{n}") for n in range(5)])
-    now = table.changes
+    now = table.change_count
     assert 2 not in table.changed_since(now)
     for _ in range(CHANGES_KEPT + 1):
-        table.touch(2)
+        table.note_changed(2)
     assert 4 in table.changed_since(now)
     assert table.rows_since(now, 5) is None
 
@@ -178,7 +178,7 @@ def test_the_hosts_that_settling_changes_are_known() -> None:
     table = fleet.table([fleet.node(f"h{n}") for n in range(5)])
     table.set_nodes(fleet.CELLS[1], [fleet.node("h3", vcpus_used=2)], ahead=True)  # of guests whose claims are still to be read
     table.take_rows_ahead()
-    before = table.changes
-    table.settle(1e9)
+    before = table.change_count
+    table.settle_counts(1e9)
     assert table.changed_since(before) == {3}
     assert table.free_vcpus[3] == 14

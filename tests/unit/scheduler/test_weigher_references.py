@@ -61,7 +61,7 @@ def test_builds_under_way(hosts: list[tuple[int, int, int, int]], guests: int, m
     request = fleet.request(fleet.spec(), table)
     weigher = IoOpsWeigher(SchedulerSettings())
     assert weigher.weigh(Hosts(table, request, None, more), request).tolist() == [max(0, h[3] + more - guests) for h in hosts]
-    assert weigher.multiplier == -1.0
+    assert weigher.weight_multiplier == -1.0
 
 
 @given(HOSTS, SIZES, st.integers(0, 2))
@@ -96,7 +96,7 @@ def test_the_shape_of_the_room_that_is_left(
     table = fleet_of(hosts)
     request = fleet.request(fleet.spec(fleet.flavor(size[0], size[1] * 1024, size[2])), table)
     weigher = LeftoverWeigher(SchedulerSettings(leftover_shape=shape, leftover_from=0.0))
-    request.remembered(("terms", weigher.name), lambda: (1.0, 1.0))
+    request.remember_result(("terms", weigher.name), lambda: (1.0, 1.0))
     raw = weigher.weigh(Hosts(table, request, None, more), request)
     assert raw is not None
     assert np.isfinite(raw).all()
@@ -139,7 +139,7 @@ def test_a_host_counts_as_if_all_its_nodes_had_as_much_as_the_fullest(
     size = msgspec.structs.replace(fleet.flavor(vcpus, vcpus * 1024, 0), extra_specs={"hw:numa_nodes": str(nodes)})
     request = fleet.request(fleet.spec(size), table)
     weigher = LeftoverWeigher(SchedulerSettings(leftover_shape=1.0, leftover_from=0.0))
-    request.remembered(("terms", weigher.name), lambda: (1.0, 1.0))
+    request.remember_result(("terms", weigher.name), lambda: (1.0, 1.0))
     raw = weigher.weigh(Hosts(table, request, None, more), request)
     assert raw is not None
     for found, host in zip(raw.tolist(), hosts, strict=True):
@@ -156,18 +156,18 @@ def applies(weigher: LeftoverWeigher, table: HostTable, policy: GroupPolicy | No
 def test_the_defaults_spread_while_there_is_room_and_pack_when_there_is_not(claimed: tuple[int, int], chosen: int) -> None:
     table = fleet_of([(8, 8, 8, each) for each in claimed])
     request, driver = fleet.request(fleet.spec(fleet.flavor(1, 1024, 1)), table), fleet.driver()
-    with table.tentative():
-        assert engine.choose(table, driver, request, survey(table, driver, request), 1) == [chosen]
+    with table.take_tentatively():
+        assert engine.choose_rows(table, driver, request, survey(table, driver, request), 1) == [chosen]
 
 
 def test_the_shape_counts_from_a_share_of_the_fleet_on() -> None:
     table = fleet_of([(8, 8, 8, 0), (8, 8, 8, 2)])
-    table.take(0, 4, 1024, 0)  # 6 of 16 vCPUs are used
+    table.take_room(0, 4, 1024, 0)  # 6 of 16 vCPUs are used
     weighers = [LeftoverWeigher(SchedulerSettings(leftover_from=share)) for share in (0.0, 0.375, 0.38)]
     assert [applies(one, table) for one in weighers] == [True, True, False]
     request = fleet.request(fleet.spec(), table)
     assert weighers[2].weigh(Hosts(table, request), request) is None
-    table.take(1, 2, 1024, 0)
+    table.take_room(1, 2, 1024, 0)
     assert weighers[2].weigh(Hosts(table, request), request) is None, "one answer for each request"
     assert applies(weighers[2], table)
 
@@ -195,13 +195,13 @@ def test_how_full_a_large_fleet_is_is_not_looked_at_for_every_request(monkeypatc
     weigher, looks = LeftoverWeigher(SchedulerSettings(leftover_from=0.5)), list[int]()
 
     def look(seen: HostTable, _: Request) -> tuple[float, float]:
-        looks.append(seen.changes)
+        looks.append(seen.change_count)
         return 0.5, 0.5
 
     monkeypatch.setattr(leftover, "used_shares", look)
     for _ in range(9):
         weigher.weigh(Hosts(table, request := fleet.request(fleet.spec(), table)), request)
-        table.take(0, 1, 1024, 0)
+        table.take_room(0, 1, 1024, 0)
     assert len(looks) == 3
 
 
@@ -251,7 +251,7 @@ def test_hosts_with_overcommitted_vcpus_are_filled_up_too() -> None:
     raw = weigher.weigh(Hosts(table, request), request)
     assert raw is not None
     assert np.argsort(-raw).tolist() == [2, 0, 1]
-    terms = weigher.terms(table, request)
+    terms = weigher.cached_terms(table, request)
     assert terms == (usable_part(12 / 192, 12 / 24), 1.0)
     assert terms[0] == 1 / 8
 
@@ -261,9 +261,9 @@ def test_servers_that_need_both_go_together() -> None:
     table = fleet_of([(8, 8, 8, 0), (8, 8, 8, 0)])
     weigher = LeftoverWeigher(SchedulerSettings(leftover_shape=1.0, leftover_from=0.0))
     much_memory, many_vcpus = (fleet.request(fleet.spec(fleet.flavor(*size, 0)), table) for size in ((1, 4096), (4, 1024)))
-    table.take(0, much_memory.vcpus, much_memory.memory_mb, 0)
+    table.take_room(0, much_memory.vcpus, much_memory.memory_mb, 0)
     for request, chosen in ((many_vcpus, 0), (much_memory, 1)):
-        request.remembered(("terms", weigher.name), lambda: (1.0, 1.0))  # other servers ran before
+        request.remember_result(("terms", weigher.name), lambda: (1.0, 1.0))  # other servers ran before
         raw = weigher.weigh(Hosts(table, request), request)
         assert raw is not None
         assert int(raw.argmax()) == chosen
@@ -296,16 +296,16 @@ def test_a_batch_that_spreads_over_cells_equals_looking_at_all_hosts_for_every_i
     asked = fleet.spec(fleet.flavor(size[0], size[1] * 1024, size[2]), num_instances=count)
     request = fleet.request(asked, table)
     found = survey(table, driver, request)
-    with table.tentative():
-        at_once = engine.choose(table, driver, request, found, count)
+    with table.take_tentatively():
+        at_once = engine.choose_rows(table, driver, request, found, count)
     again, one_by_one = fleet.request(asked, table), []
-    with table.tentative():
+    with table.take_tentatively():
         for _ in range(count):
-            scores = engine.score(table, driver, again, found.parts, found.rows)
+            scores = engine.score_rows(table, driver, again, found.parts, found.passing_rows)
             if not scores.size or scores.max() == -np.inf:
                 break
-            one_by_one.append(int(found.rows[scores.argmax()]))
-            engine.take(table, again, one_by_one[-1])
+            one_by_one.append(int(found.passing_rows[scores.argmax()]))
+            engine.take_row(table, again, one_by_one[-1])
     assert at_once == one_by_one
 
 
@@ -316,8 +316,8 @@ def test_a_batch_on_a_large_fleet_is_spread_evenly_over_cells_of_any_size() -> N
     for spread, expected in ((1.0, [5, 5]), (0.0, [10])):
         driver = fleet.driver(enabled_weighers=("RAMWeigher", "CellSpreadWeigher"), cell_spread_weight_multiplier=spread)
         request = fleet.request(asked, table)
-        with table.tentative():
-            rows = engine.choose(table, driver, request, survey(table, driver, request), 10)
+        with table.take_tentatively():
+            rows = engine.choose_rows(table, driver, request, survey(table, driver, request), 10)
         assert list(Counter(table.cell[rows].tolist()).values()) == expected
 
 

@@ -67,10 +67,10 @@ def test_hosts_on_which_builds_have_failed_come_last_and_with_none_there_is_no_o
     weigher = BuildFailureWeigher(SchedulerSettings())
     raw = weigher.weigh(Hosts(table, request), request)
     assert raw is not None
-    assert (raw.tolist(), weigher.multiplier) == ([2.0, 0.0, 1.0], -1000000.0)
+    assert (raw.tolist(), weigher.weight_multiplier) == ([2.0, 0.0, 1.0], -1000000.0)
     driver = fleet.driver(enabled_weighers=("BuildFailureWeigher", "CPUWeigher"))
     found = survey(table, driver, request)
-    assert found.scores.tolist() == pytest.approx([-1000000.0 + 1.0, 0.5, -500000.0 + 0.0625])
+    assert found.passing_scores.tolist() == pytest.approx([-1000000.0 + 1.0, 0.5, -500000.0 + 0.0625])
     healthy = fleet.table([fleet.node("h1"), fleet.node("h2")])
     assert weigher.weigh(Hosts(healthy, request), request) is None
 
@@ -105,8 +105,8 @@ def test_weights_are_scaled_to_the_hosts_left_and_multiplied() -> None:
     )
     request = fleet.request(fleet.spec(), table)
     found = survey(table, driver, request)
-    assert found.scores.tolist() == [2.0 * 1.0 - 1.0 * 1.0, 2.0 * 0.5 - 0.0]
-    assert fleet.weights(found, found.rows.tolist()) == {"RAMWeigher": [2.0, 1.0], "NumInstancesWeigher": [-1.0, 0.0]}
+    assert found.passing_scores.tolist() == [2.0 * 1.0 - 1.0 * 1.0, 2.0 * 0.5 - 0.0]
+    assert fleet.weights(found, found.passing_rows.tolist()) == {"RAMWeigher": [2.0, 1.0], "NumInstancesWeigher": [-1.0, 0.0]}
 
 
 def test_what_weighs_less_than_where_the_range_begins_counts_as_that() -> None:
@@ -117,16 +117,16 @@ def test_what_weighs_less_than_where_the_range_begins_counts_as_that() -> None:
     driver = fleet.driver(enabled_weighers=("DiskWeigher",))
     found = survey(table, driver, request)
     expected = [1.0, 0.5, 0.0, 0.75]
-    assert found.scores.tolist() == pytest.approx(expected, abs=2e-9)
+    assert found.passing_scores.tolist() == pytest.approx(expected, abs=2e-9)
     assert fleet.weights(found, [0, 1, 2, 3])["DiskWeigher"] == pytest.approx(expected, abs=2e-9)
     rows = np.arange(4)
-    assert engine.score(table, driver, request, found.parts, rows).tolist() == pytest.approx(expected, abs=2e-9)
+    assert engine.score_rows(table, driver, request, found.parts, rows).tolist() == pytest.approx(expected, abs=2e-9)
 
 
 @pytest.mark.parametrize("strange", [np.nan, np.inf, -np.inf])
 def test_a_weigher_of_the_site_that_has_no_number_for_a_host_has_no_say(strange: float, caplog: pytest.LogCaptureFixture) -> None:
     class Temperature(Weigher):
-        multiplier = 1.0
+        weight_multiplier = 1.0
 
         def weigh(self, hosts: Hosts, request: Request) -> Floats:
             return np.array([strange, 20.0, 30.0])
@@ -137,7 +137,7 @@ def test_a_weigher_of_the_site_that_has_no_number_for_a_host_has_no_say(strange:
     Temperature.name = f"Temperature{strange}"  # the same is said once in a while only
     driver.weighers = (Temperature(driver.weighers[0].settings), *driver.weighers)
     found = survey(table, driver, request)
-    assert found.scores.tolist() == pytest.approx([0.5, 1.0, 0.25])
+    assert found.passing_scores.tolist() == pytest.approx([0.5, 1.0, 0.25])
     assert [part.weigher.name for part in found.parts] == ["CPUWeigher"]
     assert f"weigher Temperature{strange}" in caplog.text
 
@@ -148,7 +148,7 @@ def test_hosts_that_all_weigh_the_same_add_nothing() -> None:
         enabled_weighers=("NumInstancesWeigher",), num_instances_weight_multiplier=5.0, shuffle_best_same_weighed_hosts=False
     )
     found = survey(table, driver, fleet.request(fleet.spec(), table))
-    assert found.scores.tolist() == [0.0, 0.0]
+    assert found.passing_scores.tolist() == [0.0, 0.0]
 
 
 def test_a_multiplier_of_zero_switches_a_weigher_off() -> None:
@@ -156,7 +156,7 @@ def test_a_multiplier_of_zero_switches_a_weigher_off() -> None:
     driver = fleet.driver(enabled_weighers=("RAMWeigher",), ram_weight_multiplier=0.0, shuffle_best_same_weighed_hosts=False)
     found = survey(table, driver, fleet.request(fleet.spec(), table))
     assert found.parts == ()
-    assert np.array_equal(found.scores, np.zeros(2))
+    assert np.array_equal(found.passing_scores, np.zeros(2))
 
 
 def test_a_weigher_without_an_opinion_of_the_rows_asked_about_adds_nothing_to_them() -> None:
@@ -164,6 +164,6 @@ def test_a_weigher_without_an_opinion_of_the_rows_asked_about_adds_nothing_to_th
     table = fleet.table([fleet.node("h1"), fleet.node("h2", failed_builds=3)])
     request = fleet.request(fleet.spec(), table)
     found = survey(table, fleet.driver(enabled_weighers=("BuildFailureWeigher",)), request)
-    best = found.rows[:1]
-    assert fleet.weights(found, found.rows.tolist())["BuildFailureWeigher"][1] < 0.0
+    best = found.passing_rows[:1]
+    assert fleet.weights(found, found.passing_rows.tolist())["BuildFailureWeigher"][1] < 0.0
     assert fleet.weights(found, best.tolist()) == {"BuildFailureWeigher": [0.0]}

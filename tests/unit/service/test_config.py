@@ -24,7 +24,7 @@ def file(tmp_path: Path) -> Path:
 
 
 def test_defaults_without_any_file() -> None:
-    conf = config.load([], LISTING, files=[])
+    conf = config.load_options([], LISTING, files=[])
 
     assert (conf.transport_url, conf.engine.pistons) == (None, 4)
 
@@ -33,7 +33,7 @@ def test_a_later_file_wins_over_an_earlier_one(file: Path, tmp_path: Path) -> No
     later = tmp_path / "two.conf"
     later.write_text("[engine]\npistons = 8\n")
 
-    conf = config.load([], LISTING, files=[file, later])
+    conf = config.load_options([], LISTING, files=[file, later])
 
     assert (conf.transport_url, conf.engine.pistons) == ("embedded://file/", 8)
 
@@ -42,7 +42,7 @@ def test_environment_wins_over_files_and_overrides_over_the_environment(file: Pa
     monkeypatch.setenv("OS_ENGINE__PISTONS", "10")
     monkeypatch.setenv("OS_DEFAULT__TRANSPORT_URL", "embedded://environment/")
 
-    conf = config.load([], LISTING, files=[file], overrides={"engine.pistons": 12})
+    conf = config.load_options([], LISTING, files=[file], overrides={"engine.pistons": 12})
 
     assert (conf.transport_url, conf.engine.pistons) == ("embedded://environment/", 12)
 
@@ -51,7 +51,7 @@ def test_a_file_named_on_the_command_line_replaces_the_default_ones(file: Path, 
     other = tmp_path / "other.conf"
     other.write_text("[engine]\nlitres = 2.0\n")
 
-    conf = config.load(["--config-file", str(other), "--debug"], LISTING, files=[file])
+    conf = config.load_options(["--config-file", str(other), "--debug"], LISTING, files=[file])
 
     assert (conf.engine.litres, conf.engine.pistons, conf.debug) == (2.0, 4, True)
 
@@ -60,12 +60,12 @@ def test_a_folder_of_files_is_read_in_order(tmp_path: Path) -> None:
     (tmp_path / "10-a.conf").write_text("[engine]\npistons = 6\n")
     (tmp_path / "20-b.conf").write_text("[engine]\npistons = 8\n")
 
-    assert config.load(["--config-dir", str(tmp_path)], LISTING, files=[]).engine.pistons == 8
+    assert config.load_options(["--config-dir", str(tmp_path)], LISTING, files=[]).engine.pistons == 8
 
 
 def test_two_configurations_in_one_process_do_not_touch_each_other(file: Path) -> None:
-    one = config.load([], LISTING, files=[file])
-    two = config.load([], LISTING, files=[], overrides={"engine.pistons": 2})
+    one = config.load_options([], LISTING, files=[file])
+    two = config.load_options([], LISTING, files=[], overrides={"engine.pistons": 2})
 
     assert (one.engine.pistons, two.engine.pistons) == (6, 2)
 
@@ -78,17 +78,17 @@ def test_what_does_not_fit_is_refused_at_once_in_one_line(file: Path, content: s
     file.write_text(content)
 
     with pytest.raises(errors.Misconfigured, match=said) as caught:
-        config.load([], LISTING, files=[file])
+        config.load_options([], LISTING, files=[file])
 
     assert "\n" not in str(caught.value)
 
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(errors.Misconfigured, match=r"absent\.conf"):
-        config.load([], LISTING, files=[tmp_path / "absent.conf"])
+        config.load_options([], LISTING, files=[tmp_path / "absent.conf"])
 
 
 @pytest.mark.parametrize("override", [{"engine.pistons": "many"}, {"engine.wheels": 4}, {"boat.pistons": 4}])
 def test_an_override_that_does_not_fit_is_refused(override: dict[str, object]) -> None:
     with pytest.raises(errors.Misconfigured):
-        config.load([], LISTING, files=[], overrides=override)
+        config.load_options([], LISTING, files=[], overrides=override)

@@ -28,7 +28,7 @@ def test_a_file_below_is_read(place: Path, tmp_path: Path) -> None:
     (tmp_path / "operators-link").symlink_to(place)
 
     assert read_below(tmp_path / "operators-link", "inner", "file", limit=7) == b"content"
-    assert b"".join(files.chunks(open_below(place, "inner", "file"))) == b"content"
+    assert b"".join(files.read_chunks(open_below(place, "inner", "file"))) == b"content"
     with pytest.raises(FileNotFoundError):
         open_below(place, "inner", "none")
     with pytest.raises(OSError, match="more than 6 bytes"):

@@ -7,7 +7,7 @@ import weakref
 
 import pytest
 
-from service.garbage import freeze, unsearched
+from service.garbage import freeze_garbage, without_garbage_collection
 
 
 class Node:
@@ -18,7 +18,7 @@ class Node:
 
 
 def test_nothing_is_searched_inside_and_everything_new_is_afterwards() -> None:
-    with unsearched():
+    with without_garbage_collection():
         assert not gc.isenabled()
         kept = weakref.ref(Node())
     assert gc.isenabled()
@@ -31,17 +31,17 @@ def test_nothing_is_searched_inside_and_everything_new_is_afterwards() -> None:
 
 def test_garbage_of_before_does_not_stay() -> None:
     before = weakref.ref(Node())
-    with unsearched():
+    with without_garbage_collection():
         assert before() is None
 
 
 def test_it_ends_with_an_error_too_and_leaves_a_search_that_was_off_switched_off() -> None:
-    with pytest.raises(LookupError), unsearched():
+    with pytest.raises(LookupError), without_garbage_collection():
         raise LookupError
     assert gc.isenabled()
     gc.disable()
     try:
-        with unsearched():
+        with without_garbage_collection():
             pass
         assert not gc.isenabled()
     finally:
@@ -52,7 +52,7 @@ def test_freeze_collects_and_then_searches_nothing_older() -> None:
     garbage = weakref.ref(Node())
     kept = Node()
     watched = weakref.ref(kept)
-    freeze()
+    freeze_garbage()
     assert garbage() is None
     del kept
     gc.collect()

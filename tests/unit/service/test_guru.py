@@ -18,7 +18,7 @@ SECRETS = {
 
 
 def test_a_report_tells_threads_metrics_and_configuration_without_secrets(tmp_path: Path) -> None:
-    conf = config.load([], list_opts(), files=[], overrides=SECRETS | {"log_dir": str(tmp_path), "monitoring.port": 9123})
+    conf = config.load_options([], list_opts(), files=[], overrides=SECRETS | {"log_dir": str(tmp_path), "monitoring.port": 9123})
     ended = threading.Event()
     thread = threading.Thread(target=ended.wait, name="stuck-here")
     thread.start()

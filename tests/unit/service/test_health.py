@@ -23,7 +23,7 @@ def troubles(found: ProcessHealth) -> dict[str, str]:
 
 
 def test_a_board_without_parts_is_well() -> None:
-    assert Board().look().well
+    assert Board().look_at_parts().is_well
 
 
 def test_what_parts_say_and_raise_is_told_trouble_first() -> None:
@@ -34,9 +34,9 @@ def test_what_parts_say_and_raise_is_told_trouble_first() -> None:
         HealthCheck("c", refused("mysql://u:secret@h/ is away")),
     ]
     for part in parts:
-        board.watch(part)
-    found = board.look(PATIENCE)
-    assert not found.well
+        board.watch_part(part)
+    found = board.look_at_parts(PATIENCE)
+    assert not found.is_well
     assert [finding.check for finding in found.findings] == ["b", "c", "a"]
     assert troubles(found) == {"b": "no rounds", "c": "mysql://u:***@h/ is away"}
 
@@ -44,12 +44,12 @@ def test_what_parts_say_and_raise_is_told_trouble_first() -> None:
 def test_who_is_forgotten_or_gone_is_not_asked() -> None:
     board = Board()
     kept, ended = HealthCheck("kept", lambda: None), HealthCheck("ended", lambda: "ended")
-    board.watch(kept)
-    board.watch(ended)
-    board.watch(HealthCheck("gone", lambda: "gone"))
-    board.forget(ended)
-    assert wait_until(lambda: board.parts() == [kept], PATIENCE)
-    assert board.look(PATIENCE).well
+    board.watch_part(kept)
+    board.watch_part(ended)
+    board.watch_part(HealthCheck("gone", lambda: "gone"))
+    board.forget_part(ended)
+    assert wait_until(lambda: board.watched_parts() == [kept], PATIENCE)
+    assert board.look_at_parts(PATIENCE).is_well
 
 
 def test_a_part_that_never_answers_is_wedged_once_it_is_late_and_costs_one_thread() -> None:
@@ -61,32 +61,32 @@ def test_a_part_that_never_answers_is_wedged_once_it_is_late_and_costs_one_threa
         going_on.wait(PATIENCE)
 
     part = HealthCheck("database", hang)
-    board.watch(part)
+    board.watch_part(part)
     try:
-        assert wait_until(lambda: not board.look(0.01).well, PATIENCE)
-        (finding,) = board.look(0.01).findings
+        assert wait_until(lambda: not board.look_at_parts(0.01).is_well, PATIENCE)
+        (finding,) = board.look_at_parts(0.01).findings
         assert finding.trouble.startswith("no answer since")
         assert len(asked) == 1
     finally:
         going_on.set()
-    assert wait_until(lambda: board.look(0.01).well, PATIENCE)
+    assert wait_until(lambda: board.look_at_parts(0.01).is_well, PATIENCE)
 
 
 def test_a_part_that_is_slow_is_well_and_is_noted() -> None:
     board, going_on = Board(late=PATIENCE * 10), threading.Event()
     part = HealthCheck("database", lambda: None if going_on.wait(PATIENCE) else "never")
-    board.watch(part)
-    found = board.look(0.01)
-    assert found.well
+    board.watch_part(part)
+    found = board.look_at_parts(0.01)
+    assert found.is_well
     assert found.findings[0].note
     going_on.set()
 
 
 def test_work_under_way_is_stuck_after_long_only() -> None:
     work = UnderWay()
-    with work.piece():
-        assert work.count == 1
-        assert not work.trouble("request")
+    with work.track_piece():
+        assert work.count_begun == 1
+        assert not work.describe_trouble("request")
         work._begun = {1: -1e9}
-        assert work.trouble("request").startswith("1 of 1 requests under way do not end")
-    assert UnderWay().count == 0
+        assert work.describe_trouble("request").startswith("1 of 1 requests under way do not end")
+    assert UnderWay().count_begun == 0

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pytest
 
 from objects import errors
-from service.bisect import isolate
+from service.bisect import isolate_failures
 
 
 class Work:
@@ -27,20 +27,20 @@ class Work:
 
 def test_work_that_succeeds_is_called_once() -> None:
     work = Work()
-    assert isolate(work, range(500)) == ([sum(range(500))], [])
+    assert isolate_failures(work, range(500)) == ([sum(range(500))], [])
     assert work.calls == 1
 
 
 def test_without_items_work_is_not_called() -> None:
     work = Work()
-    assert isolate(work, []) == ([], [])
+    assert isolate_failures(work, []) == ([], [])
     assert work.calls == 0
 
 
 @pytest.mark.parametrize("bad", [0, 249, 250, 499])
 def test_one_bad_item_of_a_page_is_alone_after_twenty_calls(bad: int) -> None:
     work = Work([bad])
-    done = isolate(work, range(500))
+    done = isolate_failures(work, range(500))
     assert sum(done.results) == sum(range(500)) - bad
     assert [(item, str(error)) for item, error in done.failed] == [(bad, f"{bad} cannot be written")]
     assert work.calls <= 20
@@ -48,14 +48,14 @@ def test_one_bad_item_of_a_page_is_alone_after_twenty_calls(bad: int) -> None:
 
 def test_several_bad_items_fail_alone_and_in_order() -> None:
     work = Work([3, 4, 90])
-    done = isolate(work, range(100))
+    done = isolate_failures(work, range(100))
     assert [item for item, _ in done.failed] == [3, 4, 90]
     assert sum(done.results) == sum(range(100)) - 97
 
 
 def test_a_single_bad_item_is_not_called_twice() -> None:
     work = Work([7])
-    assert [item for item, _ in isolate(work, [7]).failed] == [7]
+    assert [item for item, _ in isolate_failures(work, [7]).failed] == [7]
     assert work.calls == 1
 
 
@@ -68,7 +68,7 @@ def test_an_error_that_says_nothing_about_an_item_is_raised_at_once(error: Excep
         raise error
 
     with pytest.raises(type(error)):
-        isolate(work, range(10))
+        isolate_failures(work, range(10))
     assert len(calls) == 1
 
 
@@ -77,5 +77,5 @@ def test_the_caller_says_what_else_is_transient() -> None:
         raise errors.Conflict("another was quicker")
 
     with pytest.raises(errors.Conflict):
-        isolate(work, range(10), transient=(errors.Transient, errors.Conflict))
-    assert len(isolate(work, range(10)).failed) == 10
+        isolate_failures(work, range(10), transient=(errors.Transient, errors.Conflict))
+    assert len(isolate_failures(work, range(10)).failed) == 10

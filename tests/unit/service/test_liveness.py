@@ -28,7 +28,7 @@ class Cell:
         self.look()
 
     def look(self) -> set[str]:
-        return self.liveness.down([service(host, count) for host, count in self.counts.items()], self.now)
+        return self.liveness.hosts_down([service(host, count) for host, count in self.counts.items()], self.now)
 
     def pass_by(self, seconds: float, *, heard: bool = True, looking: bool = True) -> set[str]:
         """Time passes; whoever was called down in it."""
@@ -100,21 +100,21 @@ def test_the_reporters_clock_does_not_matter() -> None:
     liveness = Liveness(60.0)
     for moment in range(0, 130, 10):
         found = [service("past", moment, last_seen=0.0), service("future", 1, last_seen=1e12 + moment)]
-        down = liveness.down(found, float(moment))
+        down = liveness.hosts_down(found, float(moment))
     assert down == {"future"}
 
 
 def test_forced_down_is_down_at_once_and_up_again_when_lifted() -> None:
     liveness = Liveness(60.0)
-    assert liveness.down([service("h1", 1, forced_down=True)], 0.0) == {"h1"}
-    assert liveness.down([service("h1", 2, forced_down=True)], 1.0) == {"h1"}
-    assert liveness.down([service("h1", 3)], 2.0) == set()
+    assert liveness.hosts_down([service("h1", 1, forced_down=True)], 0.0) == {"h1"}
+    assert liveness.hosts_down([service("h1", 2, forced_down=True)], 1.0) == {"h1"}
+    assert liveness.hosts_down([service("h1", 3)], 2.0) == set()
 
 
 def test_a_record_made_anew_for_a_silent_host_has_the_whole_down_time_again() -> None:
     liveness = Liveness(10.0)
     down = [
-        liveness.down([service("h1", 1, uuid="old" if moment < 10 else "new"), service("h2", moment)], float(moment))
+        liveness.hosts_down([service("h1", 1, uuid="old" if moment < 10 else "new"), service("h2", moment)], float(moment))
         for moment in range(0, 24, 2)
     ]
     assert down == [set()] * 11 + [{"h1"}]
@@ -122,5 +122,5 @@ def test_a_record_made_anew_for_a_silent_host_has_the_whole_down_time_again() ->
 
 def test_however_short_the_down_time_silence_between_two_looks_counts() -> None:
     liveness = Liveness(0.0)
-    liveness.down([service("h1", 1), service("h2", 1)], 0.0)
-    assert liveness.down([service("h1", 1), service("h2", 2)], 0.01) == {"h1"}
+    liveness.hosts_down([service("h1", 1), service("h2", 1)], 0.0)
+    assert liveness.hosts_down([service("h1", 1), service("h2", 2)], 0.01) == {"h1"}

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from service import config, logs
-from service.steps import step
+from service.steps import log_step
 
 LOG = logging.getLogger("tests.logs")
 
@@ -24,7 +24,7 @@ def log_file(tmp_path: Path) -> Iterator[Path]:
     root = logging.getLogger()
     handlers, level, hook = list(root.handlers), root.level, sys.excepthook
     path = tmp_path / "process.log"
-    logs.setup(config.load(["--log-file", str(path)], files=[]))
+    logs.setup(config.load_options(["--log-file", str(path)], files=[]))
     yield path
     for handler in list(root.handlers):
         root.removeHandler(handler)
@@ -73,7 +73,7 @@ def test_lines_go_to_standard_error_and_eventlet_stays_out() -> None:
     code = """
 import logging, sys
 from service import config, logs
-logs.setup(config.load([], files=[]))
+logs.setup(config.load_options([], files=[]))
 logging.getLogger("tests").info("heard")
 print("eventlet" in sys.modules)
 """
@@ -106,7 +106,7 @@ def test_a_log_that_cannot_be_written_says_so_once_on_standard_error(tmp_path: P
     program = """
 import logging, sys
 from service import config, logs
-logs.setup(config.load(["--log-file", sys.argv[1]], files=[]))
+logs.setup(config.load_options(["--log-file", sys.argv[1]], files=[]))
 import resource
 resource.setrlimit(resource.RLIMIT_FSIZE, (1, resource.RLIM_INFINITY))
 for number in range(20):
@@ -126,7 +126,7 @@ def test_a_step_names_its_caller_as_any_line_does() -> None:
 
     log = logging.Logger("tests.steps")
     log.addHandler(Keep())
-    step(log, "staged", "9f0c", "req-1", cell="cell1", host=None, attempt=2, note="said why")
+    log_step(log, "staged", "9f0c", "req-1", cell="cell1", host=None, attempt=2, note="said why")
     log.info("beside")
     first, second = records
     assert first.getMessage() == "staged cell=cell1 attempt=2: said why"
@@ -135,7 +135,7 @@ def test_a_step_names_its_caller_as_any_line_does() -> None:
     assert vars(first)["extra"] == {"instance": "9f0c", "step": "staged", "cell": "cell1", "attempt": 2}
     quiet = logging.Logger("tests.quiet", logging.WARNING)
     quiet.addHandler(Keep())
-    step(quiet, "staged", "9f0c")
+    log_step(quiet, "staged", "9f0c")
     assert len(records) == 2
 
 
@@ -167,7 +167,7 @@ def test_json_lines_stay_json(tmp_path: Path) -> None:
     code = """
 import logging, sys
 from service import config, logs
-logs.setup(config.load(["--use-json"], files=[]))
+logs.setup(config.load_options(["--use-json"], files=[]))
 logging.getLogger("tests").info("odd %s", "a\\n\\x1b\\x7f\\udcff")
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

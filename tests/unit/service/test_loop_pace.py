@@ -18,11 +18,11 @@ def rounds(pace: Pace, count: int) -> list[float]:
     """The pauses of so many rounds, none of which is waited for."""
     found = []
     for _ in range(count):
-        pace.begin()
-        pace.wake()
-        begun = pace.due
-        pace.wait()
-        found.append(pace.due - begun)
+        pace.begin_round()
+        pace.wake_now()
+        begun = pace.next_due
+        pace.wait_round()
+        found.append(pace.next_due - begun)
     return found
 
 
@@ -38,9 +38,9 @@ def test_what_happens_makes_the_next_pause_a_busy_one() -> None:
     pace = Pace(1.0, 10.0)
     rounds(pace, 5)
     assert pace.is_idle
-    pace.hurry()
+    pace.hurry_for()
     assert rounds(pace, 3) == pytest.approx([1, 2, 4], rel=0.15)
-    pace.hurry(lasting=NEVER)
+    pace.hurry_for(lasting=NEVER)
     assert rounds(pace, 3) == pytest.approx([1, 1, 1], rel=0.15)
 
 
@@ -55,14 +55,14 @@ class Clock:
 
     def pause_after(self, pace: Pace, seconds: float, *, fails: bool = False) -> float:
         """The pause after a busy round that takes so long, which is not waited for."""
-        pace.hurry()
-        pace.begin()
+        pace.hurry_for()
+        pace.begin_round()
         self.now += seconds
         if fails:
-            pace.fail()
-        pace.wake()
-        pace.wait()
-        return pace.due - self.now
+            pace.note_failure()
+        pace.wake_now()
+        pace.wait_round()
+        return pace.next_due - self.now
 
 
 def test_an_adaptive_loop_rests_for_several_times_as_long_as_its_round_took() -> None:
@@ -79,29 +79,29 @@ def test_a_doorbell_does_not_shorten_a_rest() -> None:
     clock = Clock()
     pace = Pace(1.0, 60.0, clock)
     assert clock.pause_after(pace, 1.0) == pytest.approx(4.0)
-    rested = pace.due
-    pace.hurry()
-    assert pace.due == rested
+    rested = pace.next_due
+    pace.hurry_for()
+    assert pace.next_due == rested
     clock.now = rested
-    pace.hurry()
-    assert pace.due == rested
+    pace.hurry_for()
+    assert pace.next_due == rested
 
 
 def test_a_doorbell_ends_a_long_pause_soon() -> None:
     pace = Pace(0.01, NEVER)
     rounds(pace, 30)
-    pace.begin()
+    pace.begin_round()
     ended = threading.Event()
 
     def pause() -> None:
-        pace.wait()
+        pace.wait_round()
         ended.set()
 
     thread = threading.Thread(target=pause, daemon=True)
     thread.start()
-    assert wait_until(lambda: pace.due > time.monotonic() + NEVER / 2, PATIENCE)
+    assert wait_until(lambda: pace.next_due > time.monotonic() + NEVER / 2, PATIENCE)
     while not ended.wait(0.01):
-        pace.hurry()
+        pace.hurry_for()
     thread.join(PATIENCE)
 
 
@@ -122,12 +122,12 @@ def test_a_failing_loop_does_not_slow_down() -> None:
 
 def test_a_sweep_that_is_passed_over_is_put_off() -> None:
     pace = Pace(NEVER)
-    pace.begin()
-    thread = threading.Thread(target=pace.wait, daemon=True)
+    pace.begin_round()
+    thread = threading.Thread(target=pace.wait_round, daemon=True)
     thread.start()
-    assert wait_until(lambda: pace.due > time.monotonic() + NEVER / 2, PATIENCE)
-    first = pace.due
-    pace.postpone()
-    assert pace.due != first
-    pace.wake()
+    assert wait_until(lambda: pace.next_due > time.monotonic() + NEVER / 2, PATIENCE)
+    first = pace.next_due
+    pace.postpone_round()
+    assert pace.next_due != first
+    pace.wake_now()
     thread.join(PATIENCE)

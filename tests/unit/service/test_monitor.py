@@ -52,7 +52,7 @@ def test_metrics_and_health_are_served() -> None:
             answer = requests.get(f"{url}/{path}", timeout=PATIENCE)
             assert (answer.status_code, answer.json()) == (200, {"healthy": True, "checks": []})
         trouble[0] = "its thread has ended"
-        board.watch(part)
+        board.watch_part(part)
         answer = requests.get(f"{url}/health", timeout=PATIENCE)
         assert answer.status_code == 503
         assert answer.json()["checks"] == [{"check": "sweep", "trouble": "its thread has ended", "note": ""}]
@@ -86,9 +86,9 @@ def test_an_address_that_can_never_be_had_is_told(chosen: MonitorSettings, caplo
 
 def test_each_worker_has_a_port_of_its_own_and_by_default_none_has() -> None:
     options = [(monitor.GROUP, monitor.OPTIONS)]
-    assert monitor.settings(config.load([], options, files=[]), 3).port == 0
-    conf = config.load([], options, files=[], overrides={"monitoring.port": 9100})
-    assert [monitor.settings(conf, worker).port for worker in (0, 1, 2)] == [9100, 9101, 9102]
+    assert monitor.read_settings(config.load_options([], options, files=[]), 3).port == 0
+    conf = config.load_options([], options, files=[], overrides={"monitoring.port": 9100})
+    assert [monitor.read_settings(conf, worker).port for worker in (0, 1, 2)] == [9100, 9101, 9102]
 
 
 class Readers:
@@ -107,8 +107,8 @@ def test_a_reading_that_fails_costs_itself_only_and_one_that_is_gone_is_forgotte
         return {sample.labels["cell"]: sample.value for sample in family.samples if sample.labels["cell"] == "east"}
 
     failing, one = Readers(None), Readers(1.0)
-    metrics.BREAKER.follow(failing.read)
-    metrics.BREAKER.follow(one.read)
+    metrics.BREAKER.follow_reader(failing.read)
+    metrics.BREAKER.follow_reader(one.read)
     assert told() == {"east": 1.0}
     del one
     assert wait_until(lambda: told() == {}, PATIENCE)

@@ -65,7 +65,7 @@ def test_it_runs_when_woken_however_long_the_interval(started: list[Periodic]) -
     periodic = start(started, NEVER, work)
     for runs in (1, 2, 3):
         work.wait(runs)
-        periodic.wake()
+        periodic.wake_now()
     work.wait(4)
 
 
@@ -74,7 +74,7 @@ def test_a_wake_during_a_run_is_not_lost(started: list[Periodic]) -> None:
     work = Work(lambda: release.wait(PATIENCE) and None)
     periodic = start(started, NEVER, work)
     work.wait(1)
-    periodic.wake()
+    periodic.wake_now()
     release.set()
     work.wait(2)
 
@@ -91,7 +91,7 @@ def test_errors_do_not_end_it_and_there_is_no_haste_after_one(started: list[Peri
     periodic = start(started, NEVER, work)
     for runs in (1, 2, 3):
         work.wait(runs)
-        periodic.wake()
+        periodic.wake_now()
     work.wait(4)
 
 
@@ -184,7 +184,7 @@ def test_a_slow_job_can_wait_for_its_first_run(started: list[Periodic]) -> None:
     periodic = Periodic("test", NEVER, work, at_once=False).start()
     started.append(periodic)
     assert not work.begun.acquire(timeout=0.1)
-    periodic.wake()
+    periodic.wake_now()
     work.wait(1)
 
 
@@ -193,9 +193,9 @@ def test_a_round_that_does_not_end_is_told_and_one_that_has_ended_is_not(monkeyp
     goes_on = threading.Event()
     periodic = Periodic("stuck", 0.01, lambda: not goes_on.wait(PATIENCE)).start()
     try:
-        assert wait_until(lambda: "its round has not ended for" in periodic.trouble(), PATIENCE)
+        assert wait_until(lambda: "its round has not ended for" in periodic.find_trouble(), PATIENCE)
         goes_on.set()
-        assert wait_until(lambda: periodic.trouble() == "", PATIENCE)
+        assert wait_until(lambda: periodic.find_trouble() == "", PATIENCE)
     finally:
         goes_on.set()
         periodic.stop()

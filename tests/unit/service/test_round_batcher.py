@@ -36,13 +36,13 @@ def handler() -> Iterator[Handler]:
 
 def test_a_round_takes_all_that_came_during_the_one_before(handler: Handler) -> None:
     batcher = RoundBatcher("test", handler, pace=0.0, patience=PATIENCE)
-    batcher.add(["a"])
+    batcher.add_items(["a"])
     assert handler.rounds.get(timeout=PATIENCE) == ["a"]
     for items in (["b"], ["c", "b"], ["broken"]):
-        batcher.add(items)
+        batcher.add_items(items)
     handler.go.set()
     assert handler.rounds.get(timeout=PATIENCE) == ["b", "c", "broken"]
-    batcher.add(["d"])  # after one that failed
+    batcher.add_items(["d"])  # after one that failed
     assert handler.rounds.get(timeout=PATIENCE) == ["d"]
     batcher.stop()
 
@@ -50,7 +50,7 @@ def test_a_round_takes_all_that_came_during_the_one_before(handler: Handler) -> 
 def test_a_round_that_takes_long_holds_up_others_for_a_moment_only(handler: Handler) -> None:
     batcher = RoundBatcher("test", handler, pace=0.0, patience=0.01, workers=3, limit=2)
     for item in "abcde":
-        batcher.add([item])
+        batcher.add_items([item])
     found = [handler.rounds.get(timeout=PATIENCE) for _ in range(3)]
     assert handler.rounds.empty()  # no more at a time
     handler.go.set()
@@ -63,14 +63,14 @@ def test_a_round_that_takes_long_holds_up_others_for_a_moment_only(handler: Hand
 
 def test_after_stop_nothing_begins_and_nothing_is_under_way(handler: Handler) -> None:
     batcher = RoundBatcher("test", handler, pace=0.0, patience=PATIENCE)
-    batcher.add(["a"])
+    batcher.add_items(["a"])
     assert handler.rounds.get(timeout=PATIENCE) == ["a"]
-    batcher.add(["b"])
+    batcher.add_items(["b"])
     stopping = threading.Thread(target=batcher.stop)
     stopping.start()
     handler.go.set()
     stopping.join(PATIENCE)
-    batcher.add(["c"])
+    batcher.add_items(["c"])
     assert not stopping.is_alive()
     assert handler.rounds.empty()
 
@@ -78,13 +78,13 @@ def test_after_stop_nothing_begins_and_nothing_is_under_way(handler: Handler) ->
 def test_where_rounds_take_long_these_days_the_next_one_waits_longer(handler: Handler) -> None:
     batcher = RoundBatcher("test", handler, pace=0.0, patience=0.01, longest=PATIENCE, workers=2)
     batcher._took.extend([20.0] * RECENT_ROUNDS)
-    batcher.add(["a"])
+    batcher.add_items(["a"])
     assert handler.rounds.get(timeout=PATIENCE) == ["a"]
-    batcher.add(["b"])
+    batcher.add_items(["b"])
     with pytest.raises(queue.Empty):
         handler.rounds.get(timeout=0.3)
     batcher._took.append(0.0)  # as soon as one was quick
-    batcher.add(["c"])
+    batcher.add_items(["c"])
     assert handler.rounds.get(timeout=PATIENCE) == ["b", "c"]
     handler.go.set()
     batcher.stop()
@@ -93,9 +93,9 @@ def test_where_rounds_take_long_these_days_the_next_one_waits_longer(handler: Ha
 def test_a_round_never_keeps_the_next_one_waiting_for_longer_than_the_longest(handler: Handler) -> None:
     batcher = RoundBatcher("test", handler, pace=0.0, patience=0.01, longest=0.02, workers=2)
     batcher._took.extend([20.0] * RECENT_ROUNDS)
-    batcher.add(["a"])
+    batcher.add_items(["a"])
     assert handler.rounds.get(timeout=PATIENCE) == ["a"]
-    batcher.add(["b"])
+    batcher.add_items(["b"])
     assert handler.rounds.get(timeout=PATIENCE) == ["b"]
     handler.go.set()
     batcher.stop()
@@ -103,10 +103,10 @@ def test_a_round_never_keeps_the_next_one_waiting_for_longer_than_the_longest(ha
 
 def test_beyond_what_may_wait_new_ones_are_dropped(handler: Handler) -> None:
     batcher = RoundBatcher("test", handler, pace=0.0, patience=PATIENCE, most=2)
-    batcher.add(["a"])
+    batcher.add_items(["a"])
     assert handler.rounds.get(timeout=PATIENCE) == ["a"]
     for item in "bcd":
-        batcher.add([item])
+        batcher.add_items([item])
     handler.go.set()
     assert handler.rounds.get(timeout=PATIENCE) == ["b", "c"]
     batcher.stop()
@@ -117,7 +117,7 @@ def test_one_thread_goes_from_round_to_round() -> None:
     batcher: RoundBatcher[int] = RoundBatcher("test", lambda items: threads.put(threading.get_ident()), pace=0.0, workers=5)
     found = set()
     for item in range(20):
-        batcher.add([item])
+        batcher.add_items([item])
         found.add(threads.get(timeout=PATIENCE))
     batcher.stop()
     assert len(found) <= 2

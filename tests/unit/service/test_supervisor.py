@@ -17,16 +17,16 @@ def test_states_are_sent_to_the_socket_which_is_then_forgotten(tmp_path: Path, *
     environment = {VARIABLE: place, "HOME": "/"}
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listener:
         listener.bind(place.replace("@", "\0", 1))
-        supervisor = Supervisor.claim(environment)
-        supervisor.tell(READY)
-        supervisor.tell(STOPPING, "STATUS=it drains")
+        supervisor = Supervisor.from_environment(environment)
+        supervisor.tell_states(READY)
+        supervisor.tell_states(STOPPING, "STATUS=it drains")
         assert [listener.recv(100) for _ in range(2)] == [b"READY=1", b"STOPPING=1\nSTATUS=it drains"]
     assert environment == {"HOME": "/"}
 
 
 def test_a_supervisor_that_is_not_there_costs_a_line_in_the_log(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.WARNING)
-    Supervisor.claim({}).tell(READY)
+    Supervisor.from_environment({}).tell_states(READY)
     assert caplog.messages == []
-    Supervisor.claim({VARIABLE: str(tmp_path / "gone")}).tell(READY)
+    Supervisor.from_environment({VARIABLE: str(tmp_path / "gone")}).tell_states(READY)
     assert caplog.messages == [f"the supervisor at {tmp_path}/gone cannot be told READY=1: No such file or directory"]

@@ -38,11 +38,11 @@ def test_a_thread_that_cannot_be_started_is_none() -> None:
 def test_a_part_is_asked_again_at_the_next_look() -> None:
     board = Board(late=0.0)
     part = HealthCheck("a", lambda: None)
-    board.watch(part)
+    board.watch_part(part)
     with no_room():
-        assert board.look(PATIENCE).well
-    found = board.look(PATIENCE)
-    assert found.well
+        assert board.look_at_parts(PATIENCE).is_well
+    found = board.look_at_parts(PATIENCE)
+    assert found.is_well
     assert [finding.note for finding in found.findings] == [""]
 
 
@@ -56,22 +56,22 @@ def test_a_sample_is_asked_again() -> None:
 def test_a_pool_without_threads_refuses_and_forgets_the_call() -> None:
     pool, called = WorkerPool("pool", 2), threading.Event()
     with no_room(), pytest.raises(RuntimeError, match="no thread"):
-        pool.submit(called.set)
-    assert pool.waiting == 0
-    assert pool.submit(lambda: 3).wait(PATIENCE)
+        pool.submit_call(called.set)
+    assert pool.waiting_count == 0
+    assert pool.submit_call(lambda: 3).wait_end(PATIENCE)
     assert not called.is_set()
     pool.close()
 
 
 def test_a_pool_with_a_thread_queues_the_call() -> None:
     pool, going_on = WorkerPool("pool", 2), threading.Event()
-    busy = pool.submit(going_on.wait)
+    busy = pool.submit_call(going_on.wait)
     with no_room():
-        queued = pool.submit(lambda: 5)
+        queued = pool.submit_call(lambda: 5)
     going_on.set()
-    assert busy.wait(PATIENCE)
-    assert queued.wait(PATIENCE)
-    assert queued.result() == 5
+    assert busy.wait_end(PATIENCE)
+    assert queued.wait_end(PATIENCE)
+    assert queued.get_result() == 5
     pool.close()
 
 
@@ -83,7 +83,7 @@ def test_rounds_begin_again_after_one_that_could_not() -> None:
 
     batcher: RoundBatcher[int] = RoundBatcher("rounds", handle, pace=0.0)
     with no_room():
-        batcher.add([1])
-    batcher.add([2])
+        batcher.add_items([1])
+    batcher.add_items([2])
     assert wait_until(lambda: handled == [1, 2], PATIENCE)
     batcher.stop()

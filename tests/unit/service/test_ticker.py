@@ -39,19 +39,19 @@ class Work:
 
 def test_each_is_called_at_once_and_again_when_it_says(ticker: Ticker) -> None:
     often, once = Work(0.0, 0.0), Work()
-    ticker.add(once)
-    ticker.add(often)
+    ticker.add_function(once)
+    ticker.add_function(often)
     assert all(often.called() for _ in range(3))
     assert once.called()
     assert not once.called(timeout=0.0)
-    assert not ticker.trouble()
+    assert not ticker.find_trouble()
 
 
 def test_one_that_is_woken_is_called_before_it_is_due(ticker: Ticker) -> None:
     work = Work()
-    call = ticker.add(work)
+    call = ticker.add_function(work)
     assert work.called()
-    ticker.wake(call)
+    ticker.wake_call(call)
     assert work.called()
 
 
@@ -64,9 +64,9 @@ def test_one_that_is_woken_while_it_is_called_is_called_again(ticker: Ticker) ->
         calls.release()
         return time.monotonic() + NEVER
 
-    call = ticker.add(work)
+    call = ticker.add_function(work)
     assert begun.wait(PATIENCE)
-    ticker.wake(call)
+    ticker.wake_call(call)
     goes_on.set()
     assert calls.acquire(timeout=PATIENCE)
     assert calls.acquire(timeout=PATIENCE)
@@ -82,8 +82,8 @@ def test_one_that_fails_is_called_again_and_does_not_keep_the_others(ticker: Tic
             raise failing.pop()
         return time.monotonic() + NEVER
 
-    ticker.add(fail)
-    ticker.add(work)
+    ticker.add_function(fail)
+    ticker.add_function(work)
     assert work.called()
     assert work.called()
     assert calls.acquire(timeout=PATIENCE)
@@ -92,10 +92,10 @@ def test_one_that_fails_is_called_again_and_does_not_keep_the_others(ticker: Tic
 
 def test_one_that_is_removed_is_not_called_again(ticker: Ticker) -> None:
     removed, other = Work(), Work()
-    call = ticker.add(removed)
+    call = ticker.add_function(removed)
     assert removed.called()
-    ticker.remove(call)
-    ticker.wake(call)
-    ticker.add(other)
+    ticker.remove_call(call)
+    ticker.wake_call(call)
+    ticker.add_function(other)
     assert other.called()
     assert not removed.called(timeout=0.0)

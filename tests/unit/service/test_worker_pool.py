@@ -27,24 +27,24 @@ class TestOrder:
             done.append(1)
 
         for _ in range(8):
-            pool.post(work)
+            pool.post_call(work)
         assert wait_until(lambda: len(running) == 3, PATIENCE)
-        assert (pool.waiting, pool.busy, pool.has_free_thread) == (5, 3, False)
-        assert not pool.drain(0.05)
+        assert (pool.waiting_count, pool.busy_count, pool.has_free_thread) == (5, 3, False)
+        assert not pool.drain_calls(0.05)
         gate.set()
-        assert pool.drain(PATIENCE)
+        assert pool.drain_calls(PATIENCE)
         assert len(done) == 8
-        assert (pool.waiting, pool.busy, pool.has_free_thread) == (0, 0, True)
+        assert (pool.waiting_count, pool.busy_count, pool.has_free_thread) == (0, 0, True)
 
     def test_threads_are_made_for_work_that_comes_at_once_though_one_is_idle(self) -> None:
         """An idle thread can take one of two functions: the other must not wait behind it."""
         pool, meet = WorkerPool("w", 2), threading.Barrier(2, timeout=PATIENCE)
-        pool.post(lambda: None)
-        assert pool.drain(PATIENCE)
+        pool.post_call(lambda: None)
+        assert pool.drain_calls(PATIENCE)
         met: list[int] = []
         for _ in range(2):
-            pool.post(lambda: met.append(meet.wait()))
-        assert pool.drain(PATIENCE)
+            pool.post_call(lambda: met.append(meet.wait()))
+        assert pool.drain_calls(PATIENCE)
         assert sorted(met) == [0, 1]
 
     def test_one_thread_is_used_again(self) -> None:
@@ -53,24 +53,24 @@ class TestOrder:
 
     def test_what_is_queued_and_runs_has_its_weight(self) -> None:
         pool, gate = WorkerPool("w", 1), threading.Event()
-        pool.submit(gate.wait, PATIENCE, weight=5)
-        queued = pool.submit(gate.wait, PATIENCE, weight=3)
-        assert pool.weight == 8
+        pool.submit_call(gate.wait, PATIENCE, weight=5)
+        queued = pool.submit_call(gate.wait, PATIENCE, weight=3)
+        assert pool.total_weight == 8
         pool.give_up(queued)
-        assert pool.weight == 5
+        assert pool.total_weight == 5
         gate.set()
-        assert pool.wait_for(lambda: pool.weight == 0, PATIENCE)
+        assert pool.wait_for(lambda: pool.total_weight == 0, PATIENCE)
 
 
 class TestOutcomes:
     def test_results_and_errors_come_back(self) -> None:
         pool = WorkerPool("w", 1)
-        good, bad = pool.submit(lambda number: 6 * number, 7), pool.submit(lambda: "abc"[3])
-        assert good.wait(PATIENCE)
-        assert good.result() == 42
-        assert bad.wait(PATIENCE)
+        good, bad = pool.submit_call(lambda number: 6 * number, 7), pool.submit_call(lambda: "abc"[3])
+        assert good.wait_end(PATIENCE)
+        assert good.get_result() == 42
+        assert bad.wait_end(PATIENCE)
         with pytest.raises(IndexError):
-            bad.result()
+            bad.get_result()
 
     def test_an_error_nobody_asks_about_is_logged_and_does_not_end_the_work(self, caplog: pytest.LogCaptureFixture) -> None:
         pool, done = WorkerPool("w", 1), threading.Event()
@@ -78,8 +78,8 @@ class TestOutcomes:
         def broken() -> None:
             raise RuntimeError("driver bug")
 
-        pool.post(broken)
-        pool.post(done.set)
+        pool.post_call(broken)
+        pool.post_call(done.set)
         assert done.wait(PATIENCE)
         assert "driver bug" in caplog.text
 
@@ -104,15 +104,15 @@ class TestOutcomes:
 class TestGivingUp:
     def test_what_never_began_never_begins(self) -> None:
         pool, frozen, ran = WorkerPool("w", 1), threading.Event(), list[str]()
-        first = pool.submit(frozen.wait, PATIENCE)
-        second = pool.submit(ran.append, "second")
+        first = pool.submit_call(frozen.wait, PATIENCE)
+        second = pool.submit_call(ran.append, "second")
         assert pool.give_up(second) is False
         assert pool.give_up(second) is False, "and again"
         frozen.set()
-        assert first.wait(PATIENCE)
-        assert pool.submit(ran.append, "third").wait(PATIENCE)
+        assert first.wait_end(PATIENCE)
+        assert pool.submit_call(ran.append, "third").wait_end(PATIENCE)
         assert ran == ["third"]
-        assert pool.waiting == 0
+        assert pool.waiting_count == 0
 
     def test_a_function_that_does_not_end_holds_the_only_thread_and_its_late_end_harms_nobody(self) -> None:
         pool, release, ended = WorkerPool("w", 1), threading.Event(), threading.Event()
@@ -136,57 +136,57 @@ class TestGivingUp:
             started.set()
             frozen.wait(PATIENCE)
 
-        stuck = pool.submit(hang)
+        stuck = pool.submit_call(hang)
         assert started.wait(PATIENCE)
         assert pool.give_up(stuck) is True
-        assert pool.submit(lambda: 1).wait(PATIENCE), "another thread took it"
-        assert pool.threads == 2
+        assert pool.submit_call(lambda: 1).wait_end(PATIENCE), "another thread took it"
+        assert pool.thread_count == 2
         frozen.set()
-        assert wait_until(lambda: pool.threads == 1, PATIENCE)
-        assert pool.submit(lambda: 1).wait(PATIENCE)
+        assert wait_until(lambda: pool.thread_count == 1, PATIENCE)
+        assert pool.submit_call(lambda: 1).wait_end(PATIENCE)
 
     def test_threads_are_bounded_even_where_every_call_hangs_for_ever(self) -> None:
         pool, frozen = WorkerPool("w", 2, spare=2), threading.Event()
 
         def give_up_one() -> int:
-            job = pool.submit(frozen.wait, PATIENCE)
-            job.wait(0.02)
+            job = pool.submit_call(frozen.wait, PATIENCE)
+            job.wait_end(0.02)
             pool.give_up(job)
-            return pool.threads
+            return pool.thread_count
 
         assert wait_until(lambda: give_up_one() == 4, PATIENCE), "each of the two is replaced once"
         assert [give_up_one() for _ in range(10)] == [4] * 10, "and no more"
         frozen.set()
-        assert wait_until(lambda: pool.threads <= 2, PATIENCE)
-        assert pool.submit(lambda: 1).wait(PATIENCE)
+        assert wait_until(lambda: pool.thread_count <= 2, PATIENCE)
+        assert pool.submit_call(lambda: 1).wait_end(PATIENCE)
 
 
 class TestEnding:
     def test_idle_threads_end_and_come_back(self) -> None:
         pool = WorkerPool("w", 2, idle=0.01)
-        assert pool.submit(lambda: None).wait(PATIENCE)
-        assert wait_until(lambda: pool.threads == 0, PATIENCE)
-        assert pool.submit(lambda: None).wait(PATIENCE)
+        assert pool.submit_call(lambda: None).wait_end(PATIENCE)
+        assert wait_until(lambda: pool.thread_count == 0, PATIENCE)
+        assert pool.submit_call(lambda: None).wait_end(PATIENCE)
 
     def test_idle_threads_end_when_it_is_closed_after_what_was_submitted(self) -> None:
         pool, gate, ran = WorkerPool("closing", 2, idle=3600), threading.Event(), list[int]()
-        pool.post(gate.wait, PATIENCE)
-        pool.post(gate.wait, PATIENCE)
-        pool.post(ran.append, 1)
+        pool.post_call(gate.wait, PATIENCE)
+        pool.post_call(gate.wait, PATIENCE)
+        pool.post_call(ran.append, 1)
         pool.close()
         assert ran == []
         gate.set()
-        assert pool.wait_for(lambda: pool.threads == 0, PATIENCE)
+        assert pool.wait_for(lambda: pool.thread_count == 0, PATIENCE)
         assert ran == [1]
         assert wait_until(lambda: not [one for one in threading.enumerate() if one.name.startswith("closing")], PATIENCE)
 
     def test_stop_drops_what_waits_and_takes_nothing_more(self) -> None:
         pool, gate, ran = WorkerPool("w", 1), threading.Event(), list[str]()
-        pool.post(gate.wait, PATIENCE)
-        pool.post(ran.append, "queued")
-        assert wait_until(lambda: pool.busy == 1, PATIENCE)
+        pool.post_call(gate.wait, PATIENCE)
+        pool.post_call(ran.append, "queued")
+        assert wait_until(lambda: pool.busy_count == 1, PATIENCE)
         pool.stop()
-        pool.post(ran.append, "late")
+        pool.post_call(ran.append, "late")
         gate.set()
-        assert pool.drain(PATIENCE)
+        assert pool.drain_calls(PATIENCE)
         assert ran == []
