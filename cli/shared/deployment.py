@@ -178,7 +178,7 @@ class Deployment:
         for name in ("registry", "api_database"):
             opened = self.__dict__.get(name)  # where cached_property keeps what was asked for
             if opened is not None:
-                opened.close() if name == "registry" else opened.dispose()
+                opened.close() if name == "registry" else opened.dispose_connections()
 
     @property
     def config_arguments(self) -> list[str]:

@@ -190,8 +190,8 @@ def test_an_event_that_only_the_database_refuses_costs_its_neighbours_nothing(
     page = cloud.databases[CELL].read(feed.read, 0, 1000)
     bad = {event.payload for event in page.events if event.key == odd}
     applier_writes = True
-    monkeypatch.setattr("db.api.reconcile.events.stored.load", load)
-    monkeypatch.setattr("conductor.apply.feed_check.checked", lambda event: (event, real(event.payload, InstanceSummary)))
+    monkeypatch.setattr("db.api.reconcile.events.stored.load_text", load)
+    monkeypatch.setattr("conductor.apply.feed_check.checked_event", lambda event: (event, real(event.payload, InstanceSummary)))
     catch_up(applier)
     assert states(cloud, [first, odd, last]) == ["active", "building", "active"]
     monkeypatch.undo()

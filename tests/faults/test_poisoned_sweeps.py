@@ -132,7 +132,7 @@ def test_a_step_of_tidying_that_fails_keeps_no_other_from_being_done(
         done.append(before)
         return 0
 
-    monkeypatch.setattr("conductor.tidy.decisions.trim", fail)
+    monkeypatch.setattr("conductor.tidy.decisions.trim_decisions", fail)
     monkeypatch.setattr("conductor.tidy.builds.forget_tokens", note)
     with pytest.raises(LookupError):
         tidy_database(conductor.database, 1.0, 1.0)

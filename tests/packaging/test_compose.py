@@ -66,7 +66,7 @@ def test_a_process_reads_its_files_and_its_health_check_asks_its_port(name: str,
     first, second = files_of(service)
     assert second == SETTINGS
     files = [first.replace(VOLUME, str(cloud)), str(FOLDER / "compose.conf")]
-    conf = config.load([f"--config-file={file}" for file in files], list_opts())
+    conf = config.load_options([f"--config-file={file}" for file in files], list_opts())
     assert service["healthcheck"]["test"][-1] == f"http://127.0.0.1:{conf.monitoring.port}/health"
     assert service["restart"] == "unless-stopped"
     assert service["stop_grace_period"] == f"{units.STOP_TIMEOUT_S}s"

@@ -114,7 +114,7 @@ class Moves:
         return write(step, uuids, *args, NOW)
 
     def switch(self, operation: Operation) -> Stepped:
-        return self.step("switch", operation, charges=True)
+        return self.step("switch_servers", operation, charges=True)
 
     def give_up(self, operation: Operation, fault: str = "given up") -> Stepped:
         return self.queue.ledger.write(steps.give_up, {operation.uuid: fault}, NOW)

@@ -78,7 +78,7 @@ def test_both_kinds_fit_into_one_database(server: str, tmp_path: Path) -> None:
         assert [database.read(differences, kind) for kind in KINDS] == [[], []]
 
 
-SYNC = "import sys; from db.sql.sync import sync; print(sync(sys.argv[1], 'api'))"
+SYNC = "import sys; from db.sql.sync import sync_schema; print(sync_schema(sys.argv[1], 'api'))"
 
 
 @pytest.mark.parametrize("server", SERVERS)

@@ -62,7 +62,7 @@ def test_a_shelved_server_is_told_to_have_left_its_host_and_to_be_deleted_once(d
     told(database)
     shelve = moves.accept(server, OperationKind.SHELVE)
     moves.tell_held(server, shelve.number)
-    moves.step("finish", shelve)
+    moves.step("finish_tasks", shelve)
     assert told(database) == []
     moves.queue.ledger.write(shelving.offload_servers, [shelve.uuid], NOW)
     moves.tell_gone(server)
@@ -84,7 +84,7 @@ def test_a_resized_server_is_told_with_its_new_size_and_a_reverted_one_with_its_
     assert spec is not None
     assert spec.flavor == LARGE
     told(database)
-    moves.step("revert", operation)
+    moves.step("revert_moves", operation)
     moves.tell_held(operation.twin_uuid or "", operation.number + 2)
     moves.step("point_back", operation, (), charges=True)
     assert told(database) == [(EventType.UPDATE, server, before)]

@@ -60,13 +60,13 @@ def delete(moves: Moves, server: str) -> builds.Deleted | None:
 def test_a_task_ends_once_its_cell_has_told(moves: Moves) -> None:
     server = moves.active()
     stop = moves.accept(server, OperationKind.STOP)
-    moves.step("finish", stop)
+    moves.step("finish_tasks", stop)
     assert moves.state(stop) == ("task", None)
     moves.tell(server, EventKind.TASK, power=Power.OFF, task_number=stop.number, task_state=TaskState.ORDERED)
-    moves.step("finish", stop)
+    moves.step("finish_tasks", stop)
     assert moves.state(stop) == ("task", None)
     moves.tell(server, EventKind.TASK, power=Power.OFF, task_number=stop.number, task_state=TaskState.DONE)
-    moves.step("finish", stop)
+    moves.step("finish_tasks", stop)
     assert moves.state(stop) == ("ended", Outcome.DONE)
     assert moves.server(server).power is Power.OFF
 
@@ -75,10 +75,10 @@ def test_numbers_rise_from_operation_to_operation(moves: Moves) -> None:
     server = moves.active()
     first = moves.accept(server, OperationKind.STOP)
     moves.tell(server, EventKind.TASK, power=Power.OFF, task_number=first.number, task_state=TaskState.DONE)
-    moves.step("finish", first)
+    moves.step("finish_tasks", first)
     second = moves.accept(server, OperationKind.START)
     assert second.number == first.number + 4
-    moves.step("finish", second)
+    moves.step("finish_tasks", second)
     assert moves.state(second) == ("task", None), "the answer to an earlier task does not count"
 
 
@@ -117,10 +117,10 @@ def test_a_task_past_its_deadline_writes_back_what_was_wanted_before(moves: Move
     stop = moves.accept(server, OperationKind.STOP)
     moves.step("time_out", stop)
     assert moves.state(stop) == ("starting", None)
-    moves.step("finish", stop)
+    moves.step("finish_tasks", stop)
     assert moves.state(stop) == ("starting", None)
     moves.tell(server, EventKind.TASK, power=Power.ON, task_number=stop.number + 3, task_state=TaskState.ORDERED)
-    moves.step("finish", stop)
+    moves.step("finish_tasks", stop)
     assert moves.state(stop) == ("ended", Outcome.GIVEN_UP)
 
 
@@ -137,10 +137,10 @@ def test_the_secrets_of_a_rebuild_are_erased_with_the_end_of_its_task(moves: Mov
     rebuild = moves.accept(server, OperationKind.REBUILD, sealed="api:sealed")
     beside = moves.accept(other, OperationKind.REBUILD, sealed="api:other")
     moves.tell(server, EventKind.TASK, task_number=rebuild.number, task_state=TaskState.RUNNING)
-    moves.step("finish", rebuild)
+    moves.step("finish_tasks", rebuild)
     assert kept(moves, rebuild) == "api:sealed"
     moves.tell(server, EventKind.TASK, task_number=rebuild.number, task_state=state)
-    moves.step("finish", rebuild)
+    moves.step("finish_tasks", rebuild)
     assert (kept(moves, rebuild), kept(moves, beside)) == (None, "api:other")
     delete(moves, other)
     assert kept(moves, beside) is None
@@ -310,7 +310,7 @@ def test_an_operation_that_is_given_up_leaves_the_server_where_it_was(moves: Mov
         moves.tell_gone(item.instance_uuid)
         moves.step("given_up", operation)
     moves.tell(server, EventKind.TASK, power=Power.ON, task_number=operation.number + 3, task_state=TaskState.ORDERED)
-    moves.step("finish", operation)
+    moves.step("finish_tasks", operation)
     assert moves.state(operation) == ("ended", Outcome.GIVEN_UP)
     assert (moves.shown(server), moves.used()) == ([server], SMALL)
     assert item.instance_uuid not in moves.queue.site.claimed()
@@ -343,9 +343,9 @@ def test_a_resize_charges_the_difference_and_waits_for_its_user(moves: Moves) ->
     assert moves.switch(operation).deleted == ()
     assert (moves.state(operation), moves.used()) == (("verify", None), both)
     assert moves.shown(server) == [operation.twin_uuid]
-    assert moves.step("confirm", operation, charges=True).deleted == (server,)
+    assert moves.step("confirm_moves", operation, charges=True).deleted == (server,)
     assert (moves.state(operation), moves.used()) == (("ended", Outcome.DONE), both)
-    assert moves.step("revert", operation).operations == ()
+    assert moves.step("revert_moves", operation).operations == ()
 
 
 def test_a_smaller_size_is_charged_from_the_confirmation_on(moves: Moves) -> None:
@@ -355,7 +355,7 @@ def test_a_smaller_size_is_charged_from_the_confirmation_on(moves: Moves) -> Non
     )
     moves.switch(operation)
     assert moves.used() == QuotaUsage(instances=1, cores=4, ram=4096)
-    moves.step("confirm", operation, charges=True)
+    moves.step("confirm_moves", operation, charges=True)
     assert moves.used() == SMALL
 
 
@@ -364,14 +364,14 @@ def test_a_revert_points_back_only_after_the_twin_was_told_held(moves: Moves) ->
     operation = moves.moved(server, OperationKind.RESIZE, flavor=LARGE)
     twin = operation.twin_uuid or ""
     moves.switch(operation)
-    moves.step("revert", operation)
-    assert moves.step("confirm", operation, charges=True).operations == ()
+    moves.step("revert_moves", operation)
+    assert moves.step("confirm_moves", operation, charges=True).operations == ()
     assert moves.step("point_back", operation, (), charges=True).operations == ()
     moves.tell_held(twin, operation.number + 2)
     assert moves.step("point_back", operation, (), charges=True).deleted == (twin,)
     assert (moves.shown(server), moves.used()) == ([server], SMALL)
     moves.tell(server, EventKind.TASK, power=Power.ON, task_number=operation.number + 3, task_state=TaskState.ORDERED)
-    moves.step("finish", operation)
+    moves.step("finish_tasks", operation)
     assert moves.state(operation) == ("ended", Outcome.REVERTED)
 
 
@@ -424,7 +424,7 @@ def test_a_delete_takes_every_body_and_the_operation(moves: Moves, moment: str) 
         moves.tell(twin, EventKind.ACTIVE)
         moves.switch(operation)
     if moment == "after":
-        moves.step("confirm", operation, charges=True)
+        moves.step("confirm_moves", operation, charges=True)
     deleted = delete(moves, server)
     assert deleted is not None
     bodies = {"placing": {server}, "holding": {server}, "after": {twin}}.get(moment, {server, twin})

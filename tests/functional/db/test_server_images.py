@@ -44,7 +44,7 @@ def tell(moves: Moves, operation: Operation, state: TaskState = TaskState.DONE, 
     body, power = operation.source_uuid or "", operation.power_before
     fault = "no room" if state is TaskState.FAILED else None
     moves.tell(body, EventKind.TASK, power=power, task_number=operation.number + number, task_state=state, task_fault=fault)
-    moves.step("finish", operation)
+    moves.step("finish_tasks", operation)
 
 
 def seen(moves: Moves) -> dict[str, bool]:
@@ -60,7 +60,7 @@ def test_an_image_is_complete_once_its_cell_has_told(moves: Moves) -> None:
     server = moves.active()
     operation = ask(moves, server)
     assert seen(moves) == {operation.uuid: False}
-    moves.step("finish", operation)
+    moves.step("finish_tasks", operation)
     assert seen(moves) == {operation.uuid: False}
     tell(moves, operation)
     assert moves.state(operation) == (OperationState.ENDED, Outcome.DONE)

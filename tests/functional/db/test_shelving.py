@@ -55,7 +55,7 @@ def saved(moves: Moves, server: str) -> Operation:
     """The snapshot is complete."""
     operation = moves.accept(server, OperationKind.SHELVE)
     tell(moves, operation.source_uuid or "", operation.number, TaskState.DONE)
-    moves.step("finish", operation)
+    moves.step("finish_tasks", operation)
     assert moves.state(operation) == (OperationState.SHELVED, None)
     return operation
 
@@ -82,11 +82,11 @@ def test_a_server_leaves_its_host_once_its_snapshot_is_complete(moves: Moves) ->
     operation = moves.accept(server, OperationKind.SHELVE)
     for state in (TaskState.ORDERED, TaskState.RUNNING):
         tell(moves, server, operation.number, state)
-        moves.step("finish", operation)
+        moves.step("finish_tasks", operation)
         assert (moves.state(operation), offload(moves, operation)) == ((OperationState.TASK, None), False)
     tell(moves, server, operation.number, TaskState.DONE)
     assert not offload(moves, operation), "a sweep reads it first"
-    moves.step("finish", operation)
+    moves.step("finish_tasks", operation)
     assert offload(moves, operation)
     assert not offload(moves, operation)
     found = moves.server(server)
@@ -131,10 +131,10 @@ def test_a_snapshot_that_fails_leaves_the_server_as_it_was(moves: Moves) -> None
         task_state=TaskState.FAILED,
         task_fault="The disk is full.",
     )
-    moves.step("finish", operation)
+    moves.step("finish_tasks", operation)
     assert moves.state(operation) == (OperationState.STARTING, None)
     tell(moves, server, operation.number + 3, TaskState.ORDERED, Power.ON)
-    moves.step("finish", operation)
+    moves.step("finish_tasks", operation)
     assert moves.state(operation) == (OperationState.ENDED, Outcome.GIVEN_UP)
     assert due(moves) == [], "the host may still be at the snapshot"
     tell(moves, server, operation.number + 3, TaskState.DONE, Power.ON)

@@ -259,7 +259,7 @@ def test_a_login_that_cannot_work_is_refused_at_once(tmp_path: Path, lines: tupl
 def test_the_library_is_imported_only_for_a_configured_service() -> None:
     text = (
         "import sys; from images import opts, source; from service import config;"
-        "source.open_source(config.load([], opts.list_opts(), files=[]), '/nowhere');"
+        "source.open_source(config.load_options([], opts.list_opts(), files=[]), '/nowhere');"
         "sys.exit('keystoneauth1' in sys.modules or 'requests' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", text], check=False, cwd=Path(__file__).parents[3]).returncode == 0

@@ -16,8 +16,8 @@ class Parrot:
         return value
 
 bus = Bus("embedded://threads/")
-bus.serve("topic", "h1", [Parrot()])
-assert bus.client("topic").call(RequestContext(request_id="r"), "echo", int, value=1) == 1
+bus.serve_topic("topic", "h1", [Parrot()])
+assert bus.make_client("topic").call(RequestContext(request_id="r"), "echo", int, value=1) == 1
 bus.close()
 Bus("rabbit://guest:guest@127.0.0.1:1/").close()
 
