@@ -33,13 +33,13 @@ HOSTS = ("cell1-host1", "cell1-host2", "cell1-host3")
 def cloud(tmp_path: Path) -> Path:
     """The files of a quick start, and those of its hosts as ``make-deployment`` names them."""
     made = QuickstartFolder(tmp_path / "cloud")
-    made.prepare()
+    made.make_folders()
     access = Access(bus="rabbit://sc:secret@rabbitmq/x", database="mysql://sc:secret@mariadb/x", keys="")
     made.write_api(access, 8774)
     made.write_cell("cell1", access)
     for host in HOSTS:
         login = agent_files.new_login("rabbit://sc:secret@rabbitmq/cell1", host)
-        text = agent_files.agent_text(login, made.agent("cell1").read_text())
+        text = agent_files.agent_text(login, made.agent_file("cell1").read_text())
         agent_files.write_private(made.etc / f"{host}.conf", text)
     return made.path
 

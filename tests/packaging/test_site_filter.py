@@ -42,8 +42,8 @@ for project in ("research", "sales"):
     flavor = Flavor(flavor_id="f", name="f", vcpus=1, memory_mb=1024)
     spec = RequestSpec(batch_id="b", request_id="r", project_id=project, user_id="u", name="n", flavor=flavor)
     found = survey(table, driver, Request(spec=spec, vcpus=1, memory_mb=1024, disk_gb=0, seed=1))
-    rows = found.rows  # all of them, so the filter is asked about each
-    last = found.counts[-1]
+    rows = found.passing_rows  # all of them, so the filter is asked about each
+    last = found.filter_counts[-1]
     print(*(table.hosts[row] for row in rows), "|", last.name, last.before, last.after, last.reason)
 """
 

@@ -137,7 +137,7 @@ def test_some_tasks_ask_for_secrets_and_keep_them_until_they_are_done(host: Host
     told = host.tasks.report_of(build)
     assert told is not None
     assert (told.kind, told.wants_secrets) == (ReportKind.DONE, False)
-    host.tasks.answered(build, 4)
+    host.tasks.note_answered(build, 4)
     other = host.tasks.take_order(an_order(8))
     assert other is not None
     asked = host.tasks.report_of(other)
