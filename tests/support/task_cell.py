@@ -141,6 +141,11 @@ class TaskCell:
         assert disk is not None
         return disk
 
+    def count_active(self, one: str) -> int:
+        """How often agents have reported that this instance is active: also when they drop an order of an earlier task."""
+        reports = list(self.conductor.reports)
+        return sum(report.kind is ReportKind.ACTIVE and report.instance_uuid == one for report in reports)
+
     def told(self, one: str) -> list[ReportKind]:
         """What the agents have told of tasks of this instance."""
         kinds = (ReportKind.BEGIN, ReportKind.DONE, ReportKind.TASK_FAILED)

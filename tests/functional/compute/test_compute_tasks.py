@@ -156,9 +156,9 @@ class TestMessages:
         cell.wait_over(one)
         cell.ask(one, Power.ON)
         cell.wait_over(one)
-        told = len(cell.told(one))
+        reports = cell.count_active(one)
         send_tasks(cell.site.sender, CONTEXT, late)
-        assert wait_until(lambda: len(cell.told(one)) > told, PATIENCE)
+        assert wait_until(lambda: cell.count_active(one) > reports, PATIENCE)
         cell.ask(one, Power.PAUSED)
         cell.wait_over(one)
         assert [what for what, _ in cell.agents.drivers[HOST].tasks] == ["off", "on", "paused"]

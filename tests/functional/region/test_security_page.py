@@ -26,6 +26,10 @@ SHOWN: dict[str, tuple[str, ...]] = {
         f"{BORDER}::test_it_cannot_invent_a_host",
         "functional/conductor/test_conductor_capacities.py::test_a_node_belongs_to_the_host_that_reported_it_first_in_the_region",
     ),
+    "It cannot act as its host from another machine": (
+        "functional/conductor/test_two_machines_of_a_host.py::test_the_second_is_refused_and_both_are_named",
+        "functional/compute/test_two_machines_one_name.py::test_the_second_takes_no_orders_and_says_why",
+    ),
     "It cannot learn the builder": (f"{BORDER}::test_it_cannot_read_what_another_host_holds",),
     "It cannot get the user data or password": (f"{BORDER}::test_it_gets_no_secrets_of_a_build_that_was_not_ordered_from_it",),
     "It cannot get them after the build or rebuild has begun": (

@@ -6,15 +6,17 @@ import os
 import signal
 import socket
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 import requests
 
+from rpc.transport import Bus
 from service.periodic import wait_until
 from tests.support.bus import FaultProxy, url_of
+from tests.support.cell_conductor import DatabaselessConductor
 from tests.support.databases import closed_port, sqlite_url, synced
 from tests.support.processes import PATIENCE, Configuration, RoleProcess, write_configuration
 
@@ -25,6 +27,15 @@ def proxy() -> Iterator[FaultProxy]:
         proxy = FaultProxy(url)
         yield proxy
         proxy.close()
+
+
+@contextmanager
+def conductor_on(url: str) -> Iterator[None]:
+    """A conductor that admits agents, as each needs one before it listens."""
+    with closing(Bus(url)) as bus:
+        conductor = DatabaselessConductor(bus)
+        yield
+        conductor.stop()
 
 
 @contextmanager
@@ -53,7 +64,7 @@ def test_an_agent_tells_when_its_broker_brings_it_nothing_and_reports_on_a_signa
         "simulated": {"state_path": tmp_path / "hosts"},
         "monitoring": {"port": port},
     }
-    with running("compute", tmp_path, groups) as process:
+    with conductor_on(proxy.url), running("compute", tmp_path, groups) as process:
         assert wait_until(lambda: health(port)[0] == 200, PATIENCE, 0.2), health(port)
         text = requests.get(f"http://127.0.0.1:{port}/metrics", timeout=PATIENCE).text
         assert 'superconductor_agent_builds{host="h1",state="queued"} 0.0' in text
