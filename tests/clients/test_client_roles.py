@@ -26,7 +26,7 @@ def names(caller: Caller, *words: str) -> list[str]:
     return [found["Name"] for found in caller.json("server", "list", *words)]
 
 
-def test_a_reader_sees_what_a_member_has_and_changes_nothing(cloud: KeystoneCloud, server: str) -> None:
+def test_readers_see_a_members_view_and_change_nothing(cloud: KeystoneCloud, server: str) -> None:
     rita = cloud.caller("rita")
     assert server in names(rita)
     assert rita.json("server", "show", server)["image"].startswith(f"{IMAGE} (")
@@ -51,7 +51,7 @@ def test_another_project_does_not_find_the_server(cloud: KeystoneCloud, server: 
         assert "No Server found" in bob.refused("server", *words)
 
 
-def test_an_administrator_sees_all_projects_but_those_of_her_own_by_default(cloud: KeystoneCloud, server: str) -> None:
+def test_administrators_see_all_projects_by_default(cloud: KeystoneCloud, server: str) -> None:
     assert server not in names(cloud.admin)
     assert server in names(cloud.admin, "--all-projects")
     root = cloud.caller("root")
@@ -68,7 +68,7 @@ def test_a_role_that_no_rule_names_may_nothing(cloud: KeystoneCloud, server: str
     assert "403" in cloud.caller("nora").refused("flavor", "list")
 
 
-def test_an_application_credential_has_the_roles_that_it_names(cloud: KeystoneCloud, server: str) -> None:
+def test_an_application_credential_has_the_roles_it_names(cloud: KeystoneCloud, server: str) -> None:
     alice = cloud.caller("alice")
     create = ("application", "credential", "create")
     member = cloud.with_credential(alice.json(*create, "--role", "member", "ci"))
@@ -103,7 +103,7 @@ def test_a_token_that_is_none_is_refused(cloud: KeystoneCloud, token: str) -> No
     assert "401" in cloud.with_token(token or "-").refused("server", "list", "-n")
 
 
-def test_the_quota_that_an_administrator_sets_is_that_of_the_project(cloud: KeystoneCloud) -> None:
+def test_an_administrator_sets_the_quota_of_a_project(cloud: KeystoneCloud) -> None:
     project = cloud.admin.done("project", "show", "beta", "-f", "value", "-c", "id")
     cloud.admin.done("quota", "set", "--instances", "0", project)
     bob = cloud.caller("bob")

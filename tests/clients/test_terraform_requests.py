@@ -12,7 +12,7 @@ RECORDS = records()
 
 
 @pytest.mark.parametrize("record", RECORDS, ids=[record.resource for record in RECORDS])
-def test_the_requests_of_a_resource_do_what_terraform_takes_for_success(cloud: KeystoneCloud, record: Record) -> None:
+def test_resource_requests_succeed_as_terraform_expects(cloud: KeystoneCloud, record: Record) -> None:
     caller = cloud.caller(record.user)
     token, project = caller.done("token", "issue", "-f", "value", "-c", "id", "-c", "project_id").split()
     other = cloud.admin.done("project", "show", "beta", "-f", "value", "-c", "id")

@@ -82,7 +82,7 @@ def test_servers_that_the_api_database_lost_are_adopted(cloud: Region, asynchron
 
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("cloud", ["cell1"], indirect=True)
-def test_servers_that_a_cell_lost_are_told_kept_and_adopted(cloud: Region, asynchronous: PostgreSQLAsynchronous) -> None:
+def test_servers_a_cell_lost_are_reported_and_adopted(cloud: Region, asynchronous: PostgreSQLAsynchronous) -> None:
     kept, lost = lose(cloud, asynchronous)
     database = Database(cloud.folder.database_url("cell1"))
 

@@ -132,7 +132,7 @@ def test_counts_of_two_nodes_add_up(writers: list[Database]) -> None:
     assert writers[2].read(lambda tx: tx.execute(read).scalar_one()) == 50 * len(writers)
 
 
-def test_a_node_sees_at_once_what_another_one_committed(writers: list[Database]) -> None:
+def test_a_node_sees_commits_of_another_at_once(writers: list[Database]) -> None:
     writers[0].write(new_guards)
     for number in range(100):
         writers[0].write(lambda tx, n: tx.execute(sa.text("UPDATE guards SET counted = :n WHERE id = 1"), {"n": n}), number)
@@ -173,7 +173,7 @@ def test_what_does_not_fit_is_found(writers: list[Database], urls: list[str], ga
     assert "wsrep_osu_method = RSU, and not TOI" in told.text
 
 
-def test_without_quorum_nothing_is_written_and_then_work_goes_on(writers: list[Database], galera: GaleraTwoWriters) -> None:
+def test_writes_stop_without_quorum_and_then_resume(writers: list[Database], galera: GaleraTwoWriters) -> None:
     writers[0].write(new_guards)
     bump = sa.text("UPDATE guards SET counted = counted + 1 WHERE id = 2")
     answered = []

@@ -80,7 +80,7 @@ def is_accounted(cloud: World, uuids: Sequence[str]) -> bool:
 
 @on("cloud", *GROUNDS)
 @pytest.mark.parametrize("seed", [1, 2])
-def test_every_guest_survives_a_restored_cell_and_is_on_record_again(cloud: World, seed: int) -> None:
+def test_every_guest_survives_a_restored_cell(cloud: World, seed: int) -> None:
     chance = random.Random(seed)
     cloud.start()
     early = cloud.uuids(cloud.accept(4))

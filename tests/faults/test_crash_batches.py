@@ -57,7 +57,7 @@ def go(conductor: Conductor, upto: str) -> None:
 
 class TestKilled:
     @pytest.mark.parametrize("step", ["failed", *STEPS])
-    def test_after_each_step_others_roll_back_from_every_state(self, cloud: World, conductor: Conductor, step: str) -> None:
+    def test_others_roll_back_from_every_state(self, cloud: World, conductor: Conductor, step: str) -> None:
         driven = mixed(cloud, conductor)
         *others, culprit = driven.uuids
         fail(cloud, culprit)
@@ -68,7 +68,7 @@ class TestKilled:
         assert ends(cloud, driven.uuids) == dict.fromkeys(driven.uuids, 1)
 
     @pytest.mark.parametrize("step", STEPS)
-    def test_after_each_step_a_delete_by_the_user_wins(self, cloud: World, conductor: Conductor, step: str) -> None:
+    def test_a_user_delete_wins_after_every_step(self, cloud: World, conductor: Conductor, step: str) -> None:
         driven = mixed(cloud, conductor)
         staged, scheduled, building, active, culprit = driven.uuids
         fail(cloud, culprit)
@@ -111,7 +111,7 @@ class TestKilled:
 class TestLate:
     """A process sleeps between what it reads and what it writes."""
 
-    def test_a_failure_that_was_read_before_its_server_was_deleted_comes_too_late(self, cloud: World, conductor: Conductor) -> None:
+    def test_a_failure_read_before_the_delete_is_late(self, cloud: World, conductor: Conductor) -> None:
         culprit, other = conductor.drive(whole(cloud, 2), upto="handed over").uuids
         fail(cloud, culprit)
         activated(cloud, other)
@@ -125,7 +125,7 @@ class TestLate:
         cloud.settle()
         assert (cloud.row(other).state, cloud.row(culprit).state) == (State.ACTIVE, State.DELETED)
 
-    def test_a_roll_back_that_meets_a_delete_ends_as_a_delete(self, cloud: World, conductor: Conductor) -> None:
+    def test_a_roll_back_with_a_delete_ends_deleted(self, cloud: World, conductor: Conductor) -> None:
         driven = mixed(cloud, conductor)
         *others, culprit = driven.uuids
         fail(cloud, culprit)
@@ -164,7 +164,7 @@ class TestLate:
 
 
 class TestCut:
-    def test_a_cell_that_is_away_rolls_back_when_it_returns(self, cloud: World, conductor: Conductor) -> None:
+    def test_a_returning_cell_rolls_back(self, cloud: World, conductor: Conductor) -> None:
         driven = conductor.drive(whole(cloud, 6), upto="handed over")
         homes = {uuid: next(iter(cloud.rows(uuid))) for uuid in driven.uuids}
         there = [uuid for uuid, name in homes.items() if name == "cell2"]
@@ -183,7 +183,7 @@ class TestCut:
         assert_rolled_back(cloud, culprit, [*here, *there])
 
     @pytest.mark.parametrize("trouble", ["lose_answer_to", "refuse_write"])
-    def test_a_write_that_fails_or_seems_to_is_repeated(self, cloud: World, conductor: Conductor, trouble: str) -> None:
+    def test_a_failed_or_doubtful_write_is_repeated(self, cloud: World, conductor: Conductor, trouble: str) -> None:
         driven = mixed(cloud, conductor)
         *others, culprit = driven.uuids
         fail(cloud, culprit)
@@ -197,7 +197,7 @@ class TestCut:
         assert_rolled_back(cloud, culprit, others)
         assert ends(cloud, driven.uuids) == dict.fromkeys(driven.uuids, 1)
 
-    def test_a_dead_host_holds_nothing_up_and_loses_its_guest_when_it_is_back(self, cloud: World, conductor: Conductor) -> None:
+    def test_a_dead_host_loses_its_guest_on_return(self, cloud: World, conductor: Conductor) -> None:
         culprit, other = conductor.drive(whole(cloud, 2), upto="handed over").uuids
         row = activated(cloud, other)
         fail(cloud, culprit)
@@ -213,7 +213,7 @@ class TestCut:
         cloud.start()
         assert_rolled_back(cloud, culprit, [other])
 
-    def test_a_build_that_died_with_its_agent_is_not_begun_again(self, cloud: World, conductor: Conductor) -> None:
+    def test_a_build_dead_with_its_agent_stays_ended(self, cloud: World, conductor: Conductor) -> None:
         culprit, other = conductor.drive(whole(cloud, 2), upto="handed over").uuids
         leave_guest(cloud, accepted(cloud, other))
         fail(cloud, culprit)
@@ -259,7 +259,7 @@ class TestSettled:
         wait_decided(cloud)
 
 
-def test_a_batch_of_which_one_host_breaks_what_it_gets(cloud: World) -> None:
+def test_a_batch_with_a_failing_host_rolls_back(cloud: World) -> None:
     """From accept to the end, by services alone: each server's own fault rolls all back; without the option it does not."""
     cloud.start()
     abort = ServerProperties(metadata={METADATA_KEY: "abort:a1"})
@@ -272,7 +272,7 @@ def test_a_batch_of_which_one_host_breaks_what_it_gets(cloud: World) -> None:
     assert cloud.evidence().claims.keys() == {uuid for uuid in both[1] if cloud.row(uuid).state is State.ACTIVE}
 
 
-def test_what_fits_nowhere_fails_as_a_whole_at_once(cloud: World) -> None:
+def test_a_batch_that_fits_nowhere_fails_at_once(cloud: World) -> None:
     cloud.start()
     uuids = cloud.uuids(whole(cloud, 2, size=fleet.flavor(vcpus=1000)))
     cloud.settle()
@@ -280,7 +280,7 @@ def test_what_fits_nowhere_fails_as_a_whole_at_once(cloud: World) -> None:
     wait_decided(cloud)
 
 
-def test_many_batches_hosts_that_fail_and_users_that_delete(cloud: World) -> None:
+def test_many_batches_survive_failing_hosts_and_deletes(cloud: World) -> None:
     """Two conductors with leases that run out at once: in the end each batch is whole, or nothing of it is left."""
     cloud.start_cells()
     for host in cloud.homes:

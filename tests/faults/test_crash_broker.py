@@ -86,7 +86,7 @@ def test_an_order_outlives_a_restart_of_its_broker(tmp_path: Path, broker: Rabbi
     site.close()
 
 
-def test_what_the_broker_has_lost_is_sent_again_from_the_rows(tmp_path: Path, broker: RabbitMQ) -> None:
+def test_messages_lost_by_the_broker_are_sent_again(tmp_path: Path, broker: RabbitMQ) -> None:
     """Orders and doorbells are in their queues when all queues are emptied; then everything starts."""
     place = Broken(tmp_path, broker)
     cloud = World(place, HOSTS)
@@ -183,7 +183,7 @@ def close(broker: RabbitMQ) -> None:
         broker.create_vhost(cell, *LOGIN)
 
 
-def test_boots_are_taken_in_any_weather_and_built_later(cloud: Region, broker: RabbitMQ, caplog: pytest.LogCaptureFixture) -> None:
+def test_boots_are_accepted_in_any_weather(cloud: Region, broker: RabbitMQ, caplog: pytest.LogCaptureFixture) -> None:
     with watched_log() as log:
         traffic = Traffic(cloud)
         try:

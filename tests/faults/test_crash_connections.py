@@ -43,7 +43,7 @@ class TestCellAway:
         assert states(cloud, [uuid]) == ["active"]
         assert set(cloud.rows(uuid)) == {other(home)}
 
-    def test_what_was_staged_there_though_the_answer_was_lost_never_builds_and_is_removed(self, cloud: World) -> None:
+    def test_unanswered_staging_never_builds_and_is_removed(self, cloud: World) -> None:
         conductor, spec = cloud.conductor("one"), cloud.accept()
         home = self.first_choice(cloud, conductor, spec)
         conductor.databases[home].lose_answer_to = 1
@@ -59,7 +59,7 @@ class TestCellAway:
         assert set(cloud.rows(uuid)) == {other(home)}
         assert not any(cloud.spawned(host) for host in HOSTS[home])
 
-    def test_a_batch_loses_only_the_part_that_was_meant_for_that_cell(self, cloud: World) -> None:
+    def test_a_batch_loses_only_the_absent_cells_part(self, cloud: World) -> None:
         conductor, spec = cloud.conductor("one"), cloud.accept(8)
         first = conductor.drive(spec, upto="claimed")
         assert {p.cell.name for p in first.placed} == {"cell1", "cell2"}
@@ -73,7 +73,7 @@ class TestCellAway:
         cloud.start()
         assert states(cloud, first.uuids) == ["active"] * 8
 
-    def test_with_nowhere_else_to_go_it_waits_and_goes_there_when_the_cell_is_back(self, cloud: World) -> None:
+    def test_a_batch_without_alternatives_waits_for_the_cell(self, cloud: World) -> None:
         conductor, spec = cloud.conductor("one"), cloud.accept(force_hosts=("a1",))
         conductor.registry.refresh_cells()
         conductor.cell("cell1")
@@ -140,7 +140,7 @@ class TestCellAway:
 
 class TestApiDatabase:
     @pytest.mark.parametrize("lost", [1, 2, 3, 4], ids=["lease", "hand_over", "refence", "hand_over elsewhere"])
-    def test_a_step_whose_answer_is_lost_is_a_step_lost(self, cloud: World, lost: int) -> None:
+    def test_an_unanswered_step_counts_as_lost(self, cloud: World, lost: int) -> None:
         """The conductor gives up, whatever became of its write, and others finish."""
         conductor, spec = cloud.conductor("one"), cloud.accept(8)
         _ = conductor.cell("cell1")
@@ -151,7 +151,7 @@ class TestApiDatabase:
         cloud.start()
         assert states(cloud, cloud.uuids(spec)) == ["active"] * 8
 
-    def test_a_hand_over_whose_answer_is_lost_sends_nothing_and_is_finished_by_the_settler(self, cloud: World) -> None:
+    def test_the_settler_finishes_an_unanswered_hand_over(self, cloud: World) -> None:
         driven = cloud.conductor("one").drive(cloud.accept(2), upto="staged")
         driven.conductor.database.lose_answer_to = 1
         with pytest.raises(errors.DatabaseUnavailable):

@@ -33,7 +33,7 @@ def expire(cloud: World, spec: RequestSpec) -> bool:
     return ledger.write(holds.expire_hold, spec.batch_id, ledger.database.current_time() + 3600.0, None)
 
 
-def test_it_is_held_with_its_claims_until_it_is_booted(cloud: World) -> None:
+def test_claims_last_until_the_hold_is_booted(cloud: World) -> None:
     spec = cloud.hold(3)
     uuids = cloud.uuids(spec)
     cloud.start()
@@ -48,7 +48,7 @@ def test_it_is_held_with_its_claims_until_it_is_booted(cloud: World) -> None:
     assert not expire(cloud, spec)
 
 
-def test_the_sweep_ends_it_when_its_time_is_over(cloud: World) -> None:
+def test_the_sweep_ends_an_expired_hold(cloud: World) -> None:
     spec = cloud.hold(3, seconds=0.0)
     kept = cloud.hold(1)
     cloud.start()
@@ -101,7 +101,7 @@ def test_a_conductor_that_wakes_too_late_changes_nothing(cloud: World, end: str)
     assert states(cloud, sleeper.uuids) == (["no row"] if end == "expires" else ["active"]) * 2
 
 
-def test_late_and_doubled_calls_of_the_scheduler_claim_nothing(cloud: World) -> None:
+def test_late_and_doubled_scheduler_calls_claim_nothing(cloud: World) -> None:
     """The call of the conductor that held it comes again: while it is held, and after it has expired."""
     spec = cloud.hold(2)
     driven = cloud.conductor("one").drive(spec, upto="claimed")
@@ -151,7 +151,7 @@ def test_a_boot_races_with_the_end(cloud: World, turn: int) -> None:
     assert cloud.evidence().claims.keys() == (set(uuids) if won["boot"] else set())
 
 
-def test_an_answer_that_is_lost_after_the_commit_boots_it_once(cloud: World) -> None:
+def test_an_answer_lost_after_the_commit_boots_once(cloud: World) -> None:
     spec = cloud.hold(2)
     cloud.start()
     wait_held(cloud, cloud.uuids(spec))

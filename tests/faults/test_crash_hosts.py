@@ -86,7 +86,7 @@ def ended(cloud: World, uuid: str, state: State) -> Instance:
 
 class TestDead:
     @pytest.mark.parametrize("state", [State.SCHEDULED, State.BUILDING])
-    def test_what_it_was_to_build_goes_on_to_the_next_alternate(self, cloud: World, booted: str, state: State) -> None:
+    def test_builds_of_a_dead_host_move_on(self, cloud: World, booted: str, state: State) -> None:
         first = accepted(cloud, booted) if state is State.BUILDING else cloud.row(booted)
         if state is State.SCHEDULED:
             cloud.keeper.keep()  # the settler activates it
@@ -112,7 +112,7 @@ class TestDead:
         row = ended(cloud, booted, State.ACTIVE)
         assert row.host != first.host
 
-    def test_what_was_being_deleted_there_is_gone_at_once_and_for_good_when_it_comes_back(self, cloud: World, booted: str) -> None:
+    def test_deletes_on_a_dead_host_succeed_at_once(self, cloud: World, booted: str) -> None:
         row = accepted(cloud, booted, active=True)
         leave_guest(cloud, row)
         cloud.delete(booted)
@@ -134,7 +134,7 @@ class TestDead:
         cloud.start()
         assert ended(cloud, booted, State.ACTIVE).host == row.host
 
-    def test_if_one_host_dies_after_the_other_it_ends_as_an_error_that_tells_of_each(self, cloud: World, booted: str) -> None:
+    def test_the_error_names_both_dead_hosts(self, cloud: World, booted: str) -> None:
         first = accepted(cloud, booted)
         leave_guest(cloud, first)
         for _ in HOSTS:
@@ -218,7 +218,7 @@ class TestCalledDeadWrongly:
 
 
 class TestRestart:
-    def test_a_build_that_died_with_the_agent_is_built_again_on_its_host(self, cloud: World, booted: str) -> None:
+    def test_a_build_lost_with_its_agent_is_rebuilt(self, cloud: World, booted: str) -> None:
         first = accepted(cloud, booted)
         cloud.start()
         row = ended(cloud, booted, State.ACTIVE)
@@ -235,7 +235,7 @@ class TestRestart:
 
 
 class TestStopping:
-    def test_what_it_cannot_finish_or_has_not_begun_goes_on_at_once(self, cloud: World) -> None:
+    def test_unfinished_builds_of_a_stopping_host_move_on(self, cloud: World) -> None:
         """Long before its silence would tell; and nobody is sent there meanwhile."""
         for host in HOSTS:
             cloud.start_agent(host, max_concurrent_builds=1, drain_timeout=0.2)
@@ -302,7 +302,7 @@ class TestMarked:
 
 
 class TestEnded:
-    def test_a_spawn_that_hangs_ends_with_the_deadline_of_its_build(self, cloud: World) -> None:
+    def test_a_hanging_spawn_ends_with_the_build_deadline(self, cloud: World) -> None:
         """The cell tells the host, which frees its thread, its room and what was half made."""
         for host in HOSTS:
             cloud.start_agent(host, max_concurrent_builds=1, audit_interval=3600.0)
@@ -314,7 +314,7 @@ class TestEnded:
         cloud.accept(6)
         assert [server.state for server in cloud.settle().servers].count("active") == 6
 
-    def test_a_service_that_stays_down_uses_up_neither_hosts_nor_tries_until_the_deadline(self, cloud: World) -> None:
+    def test_an_outage_uses_up_neither_hosts_nor_tries(self, cloud: World) -> None:
         for host in HOSTS:
             cloud.start_agent(host)
         cloud.start()

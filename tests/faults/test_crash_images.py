@@ -59,7 +59,7 @@ def test_the_conductor_dies_and_another_one_finishes(cloud: World, uuid: str) ->
 
 
 @pytest.mark.parametrize("written", [True, False])
-def test_the_agent_is_killed_while_it_makes_an_image(cloud: World, uuid: str, written: bool) -> None:
+def test_the_agent_is_killed_while_making_an_image(cloud: World, uuid: str, written: bool) -> None:
     """``written``: the image was complete, and nobody heard of it."""
     driver = cloud.agents["cell1"].drivers["a1"]
     driver.gate.clear()
@@ -81,7 +81,7 @@ def test_the_agent_is_killed_while_it_makes_an_image(cloud: World, uuid: str, wr
     nothing_is_left(cloud, [operation.uuid])
 
 
-def test_it_fails_on_its_host_and_the_server_is_as_it_was(cloud: World, uuid: str) -> None:
+def test_a_failing_host_leaves_the_server_unchanged(cloud: World, uuid: str) -> None:
     cloud.agents["cell1"].drivers["a1"].task_errors = 1
     operation = ask(cloud, uuid)
     cloud.start_conductor()
@@ -92,7 +92,7 @@ def test_it_fails_on_its_host_and_the_server_is_as_it_was(cloud: World, uuid: st
     nothing_is_left(cloud, [])
 
 
-def test_it_is_given_up_while_its_host_is_at_it(cloud: World, uuid: str) -> None:
+def test_an_image_is_abandoned_while_its_host_works(cloud: World, uuid: str) -> None:
     driver = cloud.agents["cell1"].drivers["a1"]
     driver.gate.clear()
     operation = ask(cloud, uuid)

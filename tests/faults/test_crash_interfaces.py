@@ -93,7 +93,7 @@ def test_interfaces_come_and_go(cloud: World, uuid: str, blue: Network, power: P
 
 
 @pytest.mark.parametrize("kind", [ATTACH, DETACH])
-def test_an_agent_that_is_killed_at_it_does_it_again(cloud: World, uuid: str, blue: Network, kind: OperationKind) -> None:
+def test_a_killed_agent_repeats_the_change(cloud: World, uuid: str, blue: Network, kind: OperationKind) -> None:
     operation = begun(cloud, uuid, blue, kind)
     kill_agent(cloud, "a1")
     cloud.start_agent("a1")
@@ -116,7 +116,7 @@ def test_another_conductor_goes_on(cloud: World, uuid: str, blue: Network, step:
 
 
 @pytest.mark.parametrize("kind", [ATTACH, DETACH])
-def test_a_host_that_fails_leaves_the_server_as_it_was(cloud: World, uuid: str, blue: Network, kind: OperationKind) -> None:
+def test_a_failing_host_leaves_the_server_unchanged(cloud: World, uuid: str, blue: Network, kind: OperationKind) -> None:
     cloud.start_conductor()
     ended(cloud, attach(cloud, uuid, blue))
     cloud.agents["cell1"].drivers["a1"].task_errors = 1
@@ -126,7 +126,7 @@ def test_a_host_that_fails_leaves_the_server_as_it_was(cloud: World, uuid: str, 
 
 
 @pytest.mark.parametrize("kind", [ATTACH, DETACH])
-def test_a_host_that_is_late_is_told_to_undo_it(cloud: World, uuid: str, blue: Network, kind: OperationKind) -> None:
+def test_a_late_host_must_undo_the_change(cloud: World, uuid: str, blue: Network, kind: OperationKind) -> None:
     """It does what it was first told after the deadline, and frees nothing before it has undone that."""
     operation = begun(cloud, uuid, blue, kind)
     cloud.api.write(expire, operation.uuid)
@@ -140,7 +140,7 @@ def test_a_host_that_is_late_is_told_to_undo_it(cloud: World, uuid: str, blue: N
     agree(cloud, uuid, 1)
 
 
-def test_what_cannot_be_taken_from_the_guest_stays_with_the_server(cloud: World, uuid: str, blue: Network) -> None:
+def test_an_interface_that_cannot_be_detached_stays(cloud: World, uuid: str, blue: Network) -> None:
     cloud.start_conductor()
     cloud.agents["cell1"].drivers["a1"].task_errors = 2
     assert ended(cloud, attach(cloud, uuid, blue)).outcome is Outcome.GIVEN_UP
@@ -153,7 +153,7 @@ def test_what_cannot_be_taken_from_the_guest_stays_with_the_server(cloud: World,
     agree(cloud, uuid, 0)
 
 
-def test_a_server_that_is_deleted_meanwhile_frees_its_address_with_its_guest(cloud: World, uuid: str, blue: Network) -> None:
+def test_a_server_deleted_meanwhile_frees_its_address(cloud: World, uuid: str, blue: Network) -> None:
     at_work(cloud)
     cloud.start_conductor()
     operation = attach(cloud, uuid, blue)
@@ -184,7 +184,7 @@ def test_a_moved_server_keeps_what_was_attached(cloud: World, uuid: str, blue: N
 
 @pytest.mark.parametrize("late", [False, True], ids=["open", "undone"])
 @pytest.mark.parametrize("kind", [ATTACH, DETACH])
-def test_an_evacuation_brings_the_interfaces_that_the_server_has(
+def test_an_evacuation_brings_the_interfaces_of_the_server(
     cloud: World, uuid: str, blue: Network, kind: OperationKind, late: bool
 ) -> None:
     """Its host died while it should attach or detach one: nobody knows whether the guest there has it."""
@@ -204,7 +204,7 @@ def test_an_evacuation_brings_the_interfaces_that_the_server_has(
 
 
 @pytest.mark.parametrize("kind", [ATTACH, DETACH])
-def test_an_evacuation_that_is_given_up_mends_the_guest(cloud: World, uuid: str, blue: Network, kind: OperationKind) -> None:
+def test_an_abandoned_evacuation_mends_the_guest(cloud: World, uuid: str, blue: Network, kind: OperationKind) -> None:
     operation = begun(cloud, uuid, blue, kind)
     kill_agent(cloud, "a1")
     call_dead(cloud, "a1")

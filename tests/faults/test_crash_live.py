@@ -90,7 +90,7 @@ def test_after_each_step_and_then_the_deadline_passes(cloud: World, uuid: str, s
 
 
 @pytest.mark.parametrize("step", LIVE_STEPS)
-def test_a_conductor_that_wakes_up_too_late_changes_nothing(cloud: World, uuid: str, step: str) -> None:
+def test_a_conductor_that_wakes_late_changes_nothing(cloud: World, uuid: str, step: str) -> None:
     move = MoveDrive(cloud, uuid, LIVE, conductor=cloud.conductor("sleeper")).upto(step)
     late = move.opened()
     cloud.start_conductor()
@@ -102,7 +102,7 @@ def test_a_conductor_that_wakes_up_too_late_changes_nothing(cloud: World, uuid: 
     rests_unstopped(cloud, uuid, {"a2", "a3"})
 
 
-def test_an_operator_gives_it_up_before_the_guest_has_gone_over(cloud: World, uuid: str) -> None:
+def test_an_operator_aborts_before_the_guest_switches(cloud: World, uuid: str) -> None:
     cloud.agents["cell1"].drivers["a1"].gate.clear()
     move = MoveDrive(cloud, uuid, LIVE).upto("send asked")
     assert not move.give_up(), "only the twin can say whether the guest has gone over"
@@ -149,7 +149,7 @@ class TestPausedServer:
         self.rests_paused(cloud, paused, {"a2", "a3"} if found.outcome is Outcome.DONE else {"a1"})
 
     @pytest.mark.parametrize("host", ["source", "target"])
-    def test_an_agent_is_killed_when_the_guest_has_just_gone_over(self, cloud: World, paused: str, host: str) -> None:
+    def test_an_agent_is_killed_just_after_the_switch(self, cloud: World, paused: str, host: str) -> None:
         driver = cloud.agents["cell1"].drivers["a1"]
         driver.gate.clear()
         move = MoveDrive(cloud, paused, LIVE).upto("send asked")
@@ -167,7 +167,7 @@ class TestPausedServer:
 
 
 class TestSourceHost:
-    def test_its_agent_is_killed_before_the_guest_has_gone_over(self, cloud: World, uuid: str) -> None:
+    def test_its_agent_is_killed_before_the_switch(self, cloud: World, uuid: str) -> None:
         driver = cloud.agents["cell1"].drivers["a1"]
         driver.gate.clear()
         move = MoveDrive(cloud, uuid, LIVE).upto("send asked")
@@ -180,7 +180,7 @@ class TestSourceHost:
         rests_unstopped(cloud, uuid, {"a2", "a3"})
 
     @pytest.mark.parametrize("returns", [True, False])
-    def test_its_agent_is_killed_when_the_guest_has_just_gone_over(self, cloud: World, uuid: str, returns: bool) -> None:
+    def test_its_agent_is_killed_just_after_the_switch(self, cloud: World, uuid: str, returns: bool) -> None:
         """Its books do not have it: the guest's file is at the target. Without its answer the deadline asks the target."""
         driver = cloud.agents["cell1"].drivers["a1"]
         driver.gate.clear()
@@ -215,7 +215,7 @@ class TestSourceHost:
 
 
 class TestTargetHost:
-    def test_its_agent_starts_again_after_the_guest_has_come(self, cloud: World, uuid: str) -> None:
+    def test_its_agent_restarts_after_the_guest_arrived(self, cloud: World, uuid: str) -> None:
         """Its record says that the guest listens. It runs, and is left alone."""
         move = MoveDrive(cloud, uuid, LIVE).upto("sent")
         target = move.row(move.twin).host or ""

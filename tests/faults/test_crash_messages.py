@@ -24,7 +24,7 @@ SLOW = 4.0
 
 
 class TestDoorbells:
-    def test_lost_all_of_them_builds_start_within_the_sweep_interval(self, cloud: World) -> None:
+    def test_builds_without_doorbells_start_within_the_sweep_interval(self, cloud: World) -> None:
         cloud.start(msgspec.structs.replace(cloud.quick, sweep_interval=INTERVAL))
         bus = cloud.bus("api")
         bus.losing = True
@@ -43,7 +43,7 @@ class TestDoorbells:
 
 
 class TestOrders:
-    def test_lost_by_the_conductor_they_are_sent_by_the_cell(self, cloud: World) -> None:
+    def test_the_cell_sends_orders_the_conductor_lost(self, cloud: World) -> None:
         conductor, spec = cloud.conductor("one"), cloud.accept(4)
         for name in cloud.cells:
             conductor.cell(name)
@@ -54,7 +54,7 @@ class TestOrders:
         cloud.start()
         assert states(cloud, uuids) == ["active"] * 4
 
-    def test_lost_by_the_cell_they_are_sent_again_until_they_arrive(self, cloud: World) -> None:
+    def test_orders_lost_by_the_cell_are_sent_again(self, cloud: World) -> None:
         """Build orders first, then the orders to delete."""
         driven = cloud.conductor("one").drive(cloud.accept(4), upto="handed over")
         self.lose(cloud, True)
@@ -122,7 +122,7 @@ class TestOrders:
         assert (cloud.row(uuid).host, cloud.row(uuid).attempt) == (row.alternates[0].host, 2)
         assert cloud.spawned(row.host or "") == []
 
-    def test_of_what_was_deleted_meanwhile_they_make_no_guest(self, cloud: World) -> None:
+    def test_orders_for_deleted_servers_make_no_guest(self, cloud: World) -> None:
         driven = cloud.conductor("one").drive(cloud.accept(2), upto="handed over")
         orders = driven.orders()
         for uuid in driven.uuids:
@@ -153,7 +153,7 @@ class TestFeed:
         assert (after.claims, after.charged) == (before.claims, before.charged)
         assert {uuid: cloud.mapped(uuid) for uuid in mapped} == mapped
 
-    def test_two_appliers_of_one_feed_apply_each_event_once(self, cloud: World) -> None:
+    def test_two_appliers_of_a_feed_apply_events_once(self, cloud: World) -> None:
         cloud.start()
         cloud.start_conductor()
         cloud.start_conductor()
@@ -165,7 +165,7 @@ class TestFeed:
             cloud.delete(uuid)
         assert sorted(states(cloud, uuids)) == ["active"] * 7 + ["deleted"] * 8
 
-    def test_trimmed_before_it_was_read_it_is_rebuilt_from_the_rows(self, cloud: World) -> None:
+    def test_a_feed_trimmed_unread_is_rebuilt_from_rows(self, cloud: World) -> None:
         """The API level slept for longer than a cell keeps its feed; builds, moves, ends and deletes are all told by the rows."""
         cloud.start_cells()
         for host in cloud.homes:  # first: a real broker drops an order for a queue that nobody has made, and who resends it sleeps

@@ -174,7 +174,7 @@ class TestConductorKilled:
         rests(cloud, uuid, {"a2", "a3"}, Power.OFF)
 
 
-def test_a_sweep_does_not_take_a_move_from_the_conductor_that_is_about_to_hand_it_over(cloud: World, uuid: str) -> None:
+def test_a_sweep_does_not_take_a_driven_move(cloud: World, uuid: str) -> None:
     """Each sweep finds that the source is off; while a conductor drives the move, that is nothing to be done about."""
     move = MoveDrive(cloud, uuid).upto("leased again")
     move.drive.renew(until=cloud.api.current_time() + 60.0)
@@ -241,7 +241,7 @@ class TestSourceHost:
         assert ended(cloud, move.operation).outcome is Outcome.DONE
         rests(cloud, uuid, {"a2", "a3"})
 
-    def test_is_dead_before_the_hold_and_the_server_is_evacuated_after_the_deadline(self, cloud: World, uuid: str) -> None:
+    def test_a_host_dead_before_the_hold_is_evacuated(self, cloud: World, uuid: str) -> None:
         kill_agent(cloud, "a1")
         move = MoveDrive(cloud, uuid).upto("asked")
         cloud.start_conductor()
@@ -303,7 +303,7 @@ class TestTargetHost:
         call_dead(cloud, first, False)
         rests(cloud, uuid, {other})
 
-    def test_is_dead_while_it_builds_and_there_is_no_other(self, cloud: World, uuid: str) -> None:
+    def test_a_host_dies_building_and_has_no_alternative(self, cloud: World, uuid: str) -> None:
         driver = cloud.agents["cell2"].drivers["b1"]
         driver.gate.clear()
         move = MoveDrive(cloud, uuid, args=cross_cell()).upto("ordered")
@@ -378,7 +378,7 @@ class TestCellSilent:
         assert ended(cloud, move.operation).outcome is Outcome.DONE
         rests(cloud, uuid, {"b1"})
 
-    def test_the_sources_cell_after_the_deadline_and_the_server_starts_when_it_is_back(self, cloud: World, uuid: str) -> None:
+    def test_the_source_cell_returns_after_the_deadline(self, cloud: World, uuid: str) -> None:
         move = MoveDrive(cloud, uuid, args=cross_cell()).upto("told")
         cloud.api.write(expire, move.operation.uuid)
         conductor = cloud.conductor("cut off")
@@ -393,7 +393,7 @@ class TestCellSilent:
         assert ended(cloud, move.operation).outcome is Outcome.GIVEN_UP
         rests(cloud, uuid, {"a1"})
 
-    def test_the_twins_cell_during_a_revert_and_other_operations_go_on(self, cloud: World, uuid: str) -> None:
+    def test_the_twin_cell_is_silent_during_a_revert(self, cloud: World, uuid: str) -> None:
         """Whether the twin's host is called dead is not known then: the revert waits."""
         first, other = sorted([uuid, boot(cloud)])  # the sweep comes to the revert first
         args = OperationArgs(host="b1", cross_cell=True)
@@ -528,7 +528,7 @@ class TestShelve:
         assert ended(cloud, shelve.operation).outcome is Outcome.DONE
         comes_back(cloud, uuid)
 
-    def test_fails_on_its_host_and_the_server_is_as_it_was(self, cloud: World, uuid: str) -> None:
+    def test_a_failed_shelve_leaves_the_server_unchanged(self, cloud: World, uuid: str) -> None:
         cloud.agents["cell1"].drivers["a1"].task_errors = 1
         shelve = cloud.operate(uuid, OperationKind.SHELVE)
         cloud.start_conductor()
@@ -537,7 +537,7 @@ class TestShelve:
         rests(cloud, uuid, {"a1"})
         no_snapshot_is_left(cloud)
 
-    def test_is_not_carried_out_in_time_and_comes_late(self, cloud: World, uuid: str) -> None:
+    def test_a_shelve_is_carried_out_too_late(self, cloud: World, uuid: str) -> None:
         kill_agent(cloud, "a1")
         shelve = ShelveDrive(cloud, uuid).upto("asked")
         cloud.start_conductor()
@@ -547,7 +547,7 @@ class TestShelve:
         rests(cloud, uuid, {"a1"}, copied=False)
         no_snapshot_is_left(cloud)
 
-    def test_is_given_up_while_its_host_is_at_the_snapshot(self, cloud: World, uuid: str) -> None:
+    def test_a_shelve_is_abandoned_during_the_snapshot(self, cloud: World, uuid: str) -> None:
         """The host starts the server when it is done with that, and only then is the snapshot removed."""
         driver = cloud.agents["cell1"].drivers["a1"]
         driver.gate.clear()
@@ -616,7 +616,7 @@ class TestUnshelve:
         no_snapshot_is_left(cloud)
 
     @pytest.mark.parametrize("step", UNSHELVE_STEPS[:-2])
-    def test_is_given_up_and_the_server_is_still_shelved(self, cloud: World, shelved: str, step: str) -> None:
+    def test_an_abandoned_unshelve_leaves_the_server_shelved(self, cloud: World, shelved: str, step: str) -> None:
         move = unshelving(cloud, shelved, step)
         if step == "ordered":
             assert move.give_up()
@@ -703,7 +703,7 @@ class TestTasks:
         assert cloud.agents["cell1"].drivers["a1"].tasks == []
         rests(cloud, uuid, {"a1"}, copied=False)
 
-    def test_a_stop_that_its_host_does_not_hear_times_out_and_is_taken_back(self, cloud: World, uuid: str) -> None:
+    def test_a_stop_unnoticed_by_its_host_times_out(self, cloud: World, uuid: str) -> None:
         kill_agent(cloud, "a1")
         stop = cloud.operate(uuid, OperationKind.STOP)
         cloud.start_conductor()
@@ -714,7 +714,7 @@ class TestTasks:
         cloud.start_agent("a1")
         rests(cloud, uuid, {"a1"}, copied=False)
 
-    def test_an_evacuation_ends_a_stop_that_a_dead_host_does_not_carry_out(self, cloud: World, uuid: str) -> None:
+    def test_an_evacuation_ends_a_dead_hosts_stop(self, cloud: World, uuid: str) -> None:
         kill_agent(cloud, "a1")
         stop = cloud.operate(uuid, OperationKind.STOP)
         cloud.start_conductor()

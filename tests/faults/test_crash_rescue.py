@@ -35,7 +35,7 @@ def test_a_rescue_is_made_again_and_ends(cloud: World, uuid: str) -> None:
     rests(cloud, uuid, {"a1"})
 
 
-def test_a_rescued_server_is_rescued_again_after_a_power_cut(cloud: World, uuid: str) -> None:
+def test_a_power_cut_repeats_the_rescue(cloud: World, uuid: str) -> None:
     cloud.start_conductor()
     assert ended(cloud, cloud.operate(uuid, OperationKind.RESCUE)).outcome is Outcome.DONE
     kill_agent(cloud, "a1")
@@ -47,7 +47,7 @@ def test_a_rescued_server_is_rescued_again_after_a_power_cut(cloud: World, uuid:
 
 
 @pytest.mark.parametrize("before", [Power.ON, Power.OFF])
-def test_a_rescue_that_fails_or_is_late_leaves_the_server_as_it_was(cloud: World, uuid: str, before: Power) -> None:
+def test_a_failed_or_late_rescue_changes_nothing(cloud: World, uuid: str, before: Power) -> None:
     cloud.start_conductor()
     if before is Power.OFF:
         ended(cloud, cloud.operate(uuid, OperationKind.STOP))
@@ -74,7 +74,7 @@ def test_the_server_is_deleted_while_it_is_rescued(cloud: World, uuid: str) -> N
     assert not any(evidence.guests.values())
 
 
-def test_a_crash_dump_that_was_interrupted_is_not_repeated(cloud: World, uuid: str) -> None:
+def test_an_interrupted_crash_dump_is_not_repeated(cloud: World, uuid: str) -> None:
     dump = at_it(cloud, uuid, OperationKind.CRASH_DUMP, "crash-dump")
     kill_agent(cloud, "a1")
     cloud.start_agent("a1")

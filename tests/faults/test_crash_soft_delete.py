@@ -51,7 +51,7 @@ def nothing_is_left(cloud: World) -> None:
 
 
 @pytest.mark.parametrize("before", [OperationKind.STOP, OperationKind.PAUSE, OperationKind.RESCUE])
-def test_it_is_off_until_it_is_restored_and_runs_then(cloud: World, uuid: str, before: OperationKind) -> None:
+def test_a_soft_deleted_server_is_off_until_restored(cloud: World, uuid: str, before: OperationKind) -> None:
     keep_going(cloud, cloud.operate(uuid, before))
     operation = soft_delete(cloud, uuid)
     cloud.start_conductor()
@@ -63,7 +63,7 @@ def test_it_is_off_until_it_is_restored_and_runs_then(cloud: World, uuid: str, b
     assert not reclaim(cloud, operation)
 
 
-def test_its_host_is_restarted_and_loses_its_power_meanwhile(cloud: World, uuid: str) -> None:
+def test_the_host_is_restarted_and_loses_power(cloud: World, uuid: str) -> None:
     operation = soft_delete(cloud, uuid)
     cloud.start_conductor()
     is_off(cloud, uuid)
@@ -76,7 +76,7 @@ def test_its_host_is_restarted_and_loses_its_power_meanwhile(cloud: World, uuid:
     rests(cloud, uuid, {"a1"})
 
 
-def test_it_is_restored_before_its_host_has_heard_of_the_delete(cloud: World, uuid: str) -> None:
+def test_a_restore_precedes_the_delete_on_the_host(cloud: World, uuid: str) -> None:
     kill_agent(cloud, "a1")
     operation = soft_delete(cloud, uuid)
     conductor = cloud.conductor("asks once")
@@ -112,7 +112,7 @@ def test_its_conductor_dies_after_it_has_reclaimed(cloud: World, uuid: str) -> N
     nothing_is_left(cloud)
 
 
-def test_its_host_is_called_dead_and_it_is_reclaimed(cloud: World, uuid: str) -> None:
+def test_a_server_of_a_dead_host_is_reclaimed(cloud: World, uuid: str) -> None:
     operation = soft_delete(cloud, uuid)
     cloud.start_conductor()
     is_off(cloud, uuid)

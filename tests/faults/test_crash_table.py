@@ -84,7 +84,7 @@ class TestKilled:
         assert states(cloud, second.uuids) == ["active"] * 4
         assert cloud.evidence().claims == before.claims
 
-    def test_nothing_of_a_staged_row_is_built_before_it_is_handed_over(self, cloud: World) -> None:
+    def test_staged_rows_are_not_built_before_hand_over(self, cloud: World) -> None:
         """Every sweep of the cell runs, and its agents; only conductors are missing."""
         driven = cloud.conductor("killed").drive(cloud.accept(2), upto="staged")
         for host in cloud.homes:
@@ -178,7 +178,7 @@ class TestWakesTooLate:
         assert states(cloud, sleeper.uuids) == ["no row"] * 2
         assert cloud.evidence().claims == {}
 
-    def test_it_was_handed_over_deleted_and_is_staged_once_more(self, cloud: World) -> None:
+    def test_a_deleted_server_staged_again_is_refused(self, cloud: World) -> None:
         """The tombstone refuses."""
         sleeper = cloud.conductor("sleeper").drive(cloud.accept(), upto="claimed")
         [uuid] = sleeper.uuids
@@ -192,7 +192,7 @@ class TestWakesTooLate:
         assert cloud.evidence().claims == {}
 
 
-def test_three_conductors_with_leases_that_run_out_at_once_build_everything_once(cloud: World) -> None:
+def test_three_conductors_with_expiring_leases_build_once(cloud: World) -> None:
     """They take each other's work over all the time; whoever hands over first wins."""
     cloud.start_cells()
     for host in cloud.homes:
@@ -208,7 +208,7 @@ def test_three_conductors_with_leases_that_run_out_at_once_build_everything_once
     assert sum(len(cloud.spawned(host)) for host in cloud.homes) == len(evidence.rows), "no guest was ever made twice"
 
 
-def test_what_fits_nowhere_is_buried_once_by_whoever_comes_first(cloud: World) -> None:
+def test_a_server_that_fits_nowhere_is_buried_once(cloud: World) -> None:
     spec = cloud.accept(2, size=fleet.flavor(vcpus=1000))
     first, second = cloud.conductor("first").lease(spec.batch_id), cloud.conductor("second").lease(spec.batch_id)
     second.bury("no room, says the second")

@@ -28,7 +28,7 @@ def demo(state: Path, log: Path) -> subprocess.Popen[bytes]:
 
 
 @pytest.mark.parametrize("signals", [(signal.SIGKILL, signal.SIGKILL, signal.SIGKILL), (signal.SIGINT,)], ids=["kill-9", "ctrl-c"])
-def test_a_killed_demo_goes_on_to_the_same_verdict(tmp_path: Path, signals: tuple[signal.Signals, ...]) -> None:
+def test_a_killed_demo_reaches_the_same_verdict(tmp_path: Path, signals: tuple[signal.Signals, ...]) -> None:
     log = tmp_path / "log"
     for round_, number in enumerate(signals):
         process = demo(tmp_path / "state", log)

@@ -8,14 +8,14 @@ from tests.faults.live_model import GUARDS, Model, search, without
 
 
 @pytest.mark.parametrize("before", ["on", "paused"])
-def test_with_all_guards_no_state_of_a_live_migration_is_wrong(before: str) -> None:
+def test_no_guarded_live_migration_state_is_wrong(before: str) -> None:
     found = search(Model(before=before), limit=150_000)
 
     assert found.broken is None
 
 
 @pytest.mark.parametrize("before", ["on", "paused"])
-def test_with_all_guards_a_live_migration_comes_to_rest(before: str) -> None:
+def test_guarded_live_migrations_come_to_rest(before: str) -> None:
     found = search(Model(deletes=False, before=before))
 
     assert (found.broken, found.complete) == (None, True)
@@ -38,7 +38,7 @@ WHY = {
 
 @pytest.mark.one_in(4)
 @pytest.mark.parametrize(("guard", "length"), WHY.items())
-def test_without_a_guard_of_live_migrations_the_search_finds_what_it_is_for(guard: str, length: int) -> None:
+def test_a_missing_live_migration_guard_is_detected(guard: str, length: int) -> None:
     found = search(without(guard), limit=100_000)
 
     assert found.broken is not None, GUARDS[guard]

@@ -398,14 +398,14 @@ def test_no_revert_depends_on_it(world: SteppedWorld, message: str, fault: str) 
     scene.rest(verify=True)
 
 
-def test_what_is_deleted_before_anybody_was_told_of_it_leaves_nothing(world: SteppedWorld) -> None:
+def test_a_delete_before_any_message_leaves_nothing(world: SteppedWorld) -> None:
     world.reset()
     scene = Scene(world, "", "")
     delete_queued(scene)
     scene.rest()
 
 
-def test_with_every_doorbell_lost_sweeps_find_all_there_is_to_do(world: SteppedWorld) -> None:
+def test_sweeps_find_all_work_when_doorbells_are_lost(world: SteppedWorld) -> None:
     world.reset()
     scene = Scene(world, "", "")
     lost: list[str] = []

@@ -31,7 +31,7 @@ TWO_IN_A_ROW = World("stop", ONE, 0, operations=2, bodies=1)
     ],
     ids=["migration", "in place", "shelve", "image", "soft delete", "interface", "two in a row"],
 )
-def test_with_all_guards_no_state_after_a_boot_is_wrong(world: World, deletes: bool, states: int, ends: set[str]) -> None:
+def test_no_guarded_state_after_a_boot_is_wrong(world: World, deletes: bool, states: int, ends: set[str]) -> None:
     found = search(world.model(deletes=deletes))
 
     assert (found.broken, found.complete) == (None, True)
@@ -39,13 +39,13 @@ def test_with_all_guards_no_state_after_a_boot_is_wrong(world: World, deletes: b
     assert set(found.ends) == ends
 
 
-def test_with_all_guards_random_walks_through_four_operations_come_to_rest() -> None:
+def test_guarded_walks_through_four_operations_come_to_rest() -> None:
     model, rng = World(EVERYTHING, THREE, 4, operations=4, bodies=4).model(), random.Random(7)
 
     assert [found.trace for found in (walk(model, rng) for _ in range(100)) if found.broken] == []
 
 
-def test_random_walks_through_shelving_and_moves_come_to_rest() -> None:
+def test_random_walks_through_shelving_and_moves_rest() -> None:
     model, rng = World("shelve+unshelve+stop+migrate+evacuate", THREE, 4, operations=5, bodies=8).model(), random.Random(7)
 
     found = [walk(model, rng) for _ in range(60)]
@@ -97,21 +97,21 @@ ones, below.
 
 @pytest.mark.one_in(4)
 @pytest.mark.parametrize(("guard", "length"), WHY.items())
-def test_without_a_guard_of_moves_the_search_finds_what_it_is_for(guard: str, length: int) -> None:
+def test_a_missing_move_guard_is_detected(guard: str, length: int) -> None:
     found = search(soonest(guard).model(without=[guard]), limit=100_000)
 
     assert found.broken is not None, GUARDS[guard]
     assert len(found.trace) == length
 
 
-def test_where_a_hold_may_fail_the_twin_waits_all_the_same() -> None:
+def test_the_twin_waits_although_a_hold_may_fail() -> None:
     found = search(soonest("hold-done").model(without=["hold-repeats", "hold-done"]), limit=100_000)
 
     assert found.broken is not None
     assert found.broken.startswith("M1")
 
 
-def test_a_server_that_is_called_failed_keeps_a_start_that_is_under_way() -> None:
+def test_a_server_called_failed_keeps_a_pending_start() -> None:
     """The stop was late and undone, its report was lost, and the host has not carried out the start when the server is failed."""
     world = World("stop+fail", ONE, 1, operations=2, bodies=1)
     found = search(world.model(deletes=False, without=["fail-waits"]), limit=150_000)
@@ -120,7 +120,7 @@ def test_a_server_that_is_called_failed_keeps_a_start_that_is_under_way() -> Non
     assert found.broken.startswith("E3")
 
 
-def test_an_interface_that_is_given_back_is_not_forgotten_for_a_stop() -> None:
+def test_a_stop_does_not_forget_a_returned_interface() -> None:
     """The detach was late, and its host has not given the interface back when the server is stopped."""
     world = World("detach+stop", ONE, 0, operations=2, bodies=1)
     found = search(world.model(deletes=False, without=["nic-over"]), limit=150_000)

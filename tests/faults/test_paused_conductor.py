@@ -97,7 +97,7 @@ ELSEWHERE = ("before refence 1", "after refence 1", "before stage 2", "before ha
 BURIALS = ("before bury_stage 1", "before bury 1", "after bury 1")
 
 
-def test_a_super_conductor_that_sleeps_longer_than_its_lease_changes_nothing_when_it_wakes(tmp_path: Path) -> None:
+def test_a_super_conductor_without_its_lease_changes_nothing(tmp_path: Path) -> None:
     """At every step at once, each with a batch of its own; its successor has finished all of them by then."""
     with world(tmp_path, HOSTS) as cloud:
         # of two in two cells one may be handed over while the stage of the other sleeps
@@ -121,7 +121,7 @@ def test_a_super_conductor_that_sleeps_longer_than_its_lease_changes_nothing_whe
         assert sum(len(cloud.spawned(host)) for host in cloud.homes) == states[State.ACTIVE], "nothing was built twice"
 
 
-def test_a_cell_conductor_that_sleeps_changes_nothing_when_it_wakes(tmp_path: Path) -> None:
+def test_a_cell_conductor_changes_nothing_after_its_sleep(tmp_path: Path) -> None:
     """In sweeps between reading and writing, and with reports in hand that were answered by its successor long ago."""
     with world(tmp_path, {"cell1": ["a1", "a2", "a3"]}) as cloud:
         dead, late, failed, asked = cloud.conductor("one").drive(cloud.accept(4), upto="ordered").uuids
@@ -176,7 +176,7 @@ def report(cloud: World, uuid: str, kind: ReportKind, failure: Failure | None = 
 
 
 @pytest.mark.parametrize("ground", USUAL[1:])
-def test_an_agent_that_sleeps_while_it_spawns_leaves_nothing_when_it_wakes(tmp_path: Path, ground: str) -> None:
+def test_an_agent_asleep_during_a_spawn_leaves_nothing(tmp_path: Path, ground: str) -> None:
     """It was called dead, and its build is on another host: its guest comes up all the same, and goes."""
     with world(tmp_path, {"cell1": ["a1", "a2"]}, ground) as cloud:
         driven = cloud.conductor("one").drive(cloud.accept(), upto="handed over")

@@ -106,7 +106,7 @@ class TestBuilds:
 
     @pytest.mark.parametrize("refused", sorted(COLUMNS))
     @pytest.mark.parametrize("begun", [False, True])
-    def test_one_whose_end_the_database_refuses_is_ended_or_set_aside(self, site: Site, refused: str, *, begun: bool) -> None:
+    def test_a_build_with_refused_end_is_set_aside(self, site: Site, refused: str, *, begun: bool) -> None:
         site.stage(BAD, deadline=100.0)
         site.activate(BAD)
         if begun:
@@ -129,7 +129,7 @@ class TestBuilds:
         assert site.database.read(raw)[0] == "error"
         assert site.database.read(dead_letters.list_all, "cell") == []
 
-    def test_a_page_of_poisoned_ones_does_not_hide_those_behind_it(self, site: Site) -> None:
+    def test_a_page_of_poisoned_builds_hides_no_others(self, site: Site) -> None:
         """Whose ends cannot be written at all, and whose orders cannot be read."""
         count = sweep_cell.SWEEP_PAGE_SIZE + 1
         stuck, illegible = ([f"a-{kind}-{number:03}" for number in range(count)] for kind in ("stuck", "illegible"))
@@ -150,7 +150,7 @@ class TestBuilds:
         letters = site.database.read(dead_letters.list_all, "cell")
         assert {letter.key for letter in letters} == set(illegible)
 
-    def test_one_of_a_newer_release_is_left_alone_and_can_be_deleted(self, site: Site) -> None:
+    def test_a_newer_releases_build_can_be_deleted(self, site: Site) -> None:
         site.stage(BAD, deadline=100.0)
         site.build(BAD)
         site.database.write(lambda tx: tx.execute(sa.update(table).where(table.c.uuid == BAD).values(state="paused")))
@@ -166,7 +166,7 @@ class TestBuilds:
         assert site.database.read(raw)[0] == "deleted"
 
     @poisons(OF_ROWS)
-    def test_on_a_host_that_is_down_it_holds_up_nobody(self, site: Site, poison: Poison) -> None:
+    def test_a_poisoned_build_on_dead_hosts_delays_nobody(self, site: Site, poison: Poison) -> None:
         site.stage(BAD, "n-moves")
         site.build(BAD, "n-moves", active=False)
         spoil(site, poison)
@@ -203,7 +203,7 @@ class TestDeletes:
         assert site.database.read(raw)[0] == "deleted"
 
     @pytest.mark.parametrize("rolled_back", [None, "Another one failed."])
-    def test_whose_end_the_database_refuses_ends_by_the_agents_word(self, site: Site, rolled_back: str | None) -> None:
+    def test_a_refused_delete_ends_by_the_agents_report(self, site: Site, rolled_back: str | None) -> None:
         site.stage(BAD)
         site.build(BAD)
         site.database.write(instances.delete, [BAD], 5.0)
@@ -224,7 +224,7 @@ class TestReports:
         return first, second
 
     @pytest.mark.parametrize("kind", [ReportKind.ACCEPT, ReportKind.ACTIVE])
-    def test_one_that_cannot_be_written_costs_its_caller_only(self, site: Site, kind: ReportKind) -> None:
+    def test_an_unwritable_report_costs_only_its_caller(self, site: Site, kind: ReportKind) -> None:
         site.stage(BAD, "good")
         if kind is ReportKind.ACTIVE:
             site.build(BAD, "good", active=False)
@@ -238,7 +238,7 @@ class TestReports:
         assert site.report(said(kind, BAD))[0].accepted, "asked again once it can be written"
         assert site.database.read(dead_letters.list_all, "cell") == []
 
-    def test_a_failure_that_cannot_be_stored_is_stored_with_a_sentence_of_ours(self, site: Site) -> None:
+    def test_a_failure_that_cannot_be_stored_is_replaced(self, site: Site) -> None:
         site.stage(BAD, "good")
         site.build(BAD, "good", active=False)
         with_history = sa.text("UPDATE builds SET history = '[[[' WHERE instance_uuid = :uuid")
@@ -251,7 +251,7 @@ class TestReports:
         assert wait_until(lambda: {uuid for uuid, _ in site.hosts["h2"].orders} == {BAD, "good"}, PATIENCE)
 
     @poisons(OF_ROWS)
-    def test_of_one_that_is_poisoned_the_neighbours_are_answered(self, site: Site, poison: Poison) -> None:
+    def test_neighbours_of_a_poisoned_report_are_answered(self, site: Site, poison: Poison) -> None:
         site.stage(BAD, "good")
         spoil(site, poison)
         _, good = self.both(site, said(ReportKind.ACCEPT, BAD), said(ReportKind.ACCEPT, "good"))

@@ -113,7 +113,7 @@ PAYLOADS = {
 
 @pytest.mark.one_in(3)
 @pytest.mark.parametrize("name", PAYLOADS)
-def test_neighbours_of_an_odd_event_are_applied_and_its_own_state_is_read_from_its_row(
+def test_an_odd_event_is_replaced_by_its_row(
     cloud: World, conductor: Conductor, applier: Applier, ticking: Clock, name: str
 ) -> None:
     first, odd, last = ordered(cloud, conductor, 3)
@@ -173,7 +173,7 @@ def test_faults_are_cleaned_and_cut(cloud: World, conductor: Conductor, applier:
     assert cloud.evidence().claims == {}
 
 
-def test_an_event_that_only_the_database_refuses_costs_its_neighbours_nothing(
+def test_an_event_refused_by_databases_harms_no_neighbours(
     cloud: World, conductor: Conductor, applier: Applier, ticking: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whatever passes the check: a page that cannot be written is written instance by instance."""
@@ -202,7 +202,7 @@ def test_an_event_that_only_the_database_refuses_costs_its_neighbours_nothing(
 
 
 @pytest.mark.parametrize("column", ["state"])
-def test_a_row_that_cannot_be_decoded_costs_a_rebuild_nothing(
+def test_an_undecodable_row_does_not_disturb_a_rebuild(
     cloud: World, conductor: Conductor, applier: Applier, ticking: Clock, column: str
 ) -> None:
     first, odd, last = servers = ordered(cloud, conductor, 3)
@@ -227,9 +227,7 @@ def test_a_row_that_cannot_be_decoded_costs_a_rebuild_nothing(
     assert cloud.api.read(dead_letters.list_all, "api") == []
 
 
-def test_rows_are_settled_although_the_feed_cannot_be_followed(
-    cloud: World, conductor: Conductor, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_rows_are_settled_without_the_feed(cloud: World, conductor: Conductor, monkeypatch: pytest.MonkeyPatch) -> None:
     [server] = ordered(cloud, conductor, 1)
     keeper = FeedFollower(conductor.context, conductor.cell(CELL), FeedSettings(settle_age=-1.0))
 
@@ -246,7 +244,7 @@ def test_every_kind_of_event_is_known() -> None:
     assert {kind.value for kind in EventKind} == {"moved", "active", "ended", "task", "host", "service"}
 
 
-def test_odd_rows_at_the_api_level_are_left_as_they_are(cloud: World, conductor: Conductor, applier: Applier) -> None:
+def test_odd_rows_at_the_api_level_stay_unchanged(cloud: World, conductor: Conductor, applier: Applier) -> None:
     """As a release before this one may have applied them: the next event of the server mends its row."""
     [server] = ordered(cloud, conductor, 1)
     cloud.api.write(lambda tx: tx.execute(sa.update(instance_mappings).values(state="weird", updated_at=1e300)))

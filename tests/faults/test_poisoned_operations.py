@@ -64,7 +64,7 @@ def test_neighbours_of_an_odd_operation_go_on(cloud: World, turn: int) -> None:
 
 
 @pytest.mark.parametrize("column", ["kind", "state", "power_before"])
-def test_a_server_with_an_operation_that_cannot_be_read_is_deleted_as_a_whole(cloud: World, column: str) -> None:
+def test_a_server_with_an_unreadable_operation_is_deleted(cloud: World, column: str) -> None:
     uuid = boot(cloud)
     cloud.start_conductor()
     resize = cloud.operate(uuid, OperationKind.RESIZE, flavor=LARGE)
@@ -76,7 +76,7 @@ def test_a_server_with_an_operation_that_cannot_be_read_is_deleted_as_a_whole(cl
     assert (evidence.claims, evidence.operations, evidence.drifts) == ({}, (), ())
 
 
-def test_an_operation_that_can_be_read_again_goes_on(cloud: World) -> None:
+def test_an_operation_that_is_readable_again_goes_on(cloud: World) -> None:
     uuid = boot(cloud)
     stop = cloud.operate(uuid, OperationKind.STOP)
     spoil = sa.update(table).values(state=sa.bindparam("to"))
@@ -91,7 +91,7 @@ def test_an_operation_that_can_be_read_again_goes_on(cloud: World) -> None:
 
 
 @pytest.mark.parametrize("turn", TURNS)
-def test_neighbours_of_an_odd_task_go_on_and_its_operation_ends(cloud: World, turn: int) -> None:
+def test_an_odd_task_ends_while_neighbours_go_on(cloud: World, turn: int) -> None:
     """Its host gets no order that can be read: at the deadline what was before is written over it."""
     bad, good = boot(cloud), boot(cloud)
     driver = cloud.agents["cell1"].drivers["a1"]

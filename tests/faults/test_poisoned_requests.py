@@ -116,7 +116,7 @@ def are_active(cloud: World, spec: RequestSpec) -> bool:
 
 
 @pytest.mark.parametrize("name", POISONS)
-def test_it_ends_at_its_deadline_and_its_neighbours_are_built(cloud: World, name: str) -> None:
+def test_a_poisoned_request_ends_at_its_deadline(cloud: World, name: str) -> None:
     poison = POISONS[name]
     before = [cloud.accept(2) for _ in range(3)]
     bad = cloud.accept(timeout=DEADLINE)
@@ -138,7 +138,7 @@ def test_it_ends_at_its_deadline_and_its_neighbours_are_built(cloud: World, name
         assert wait_until(lambda: cloud.mapped(instance).state == "deleted", PATIENCE)
 
 
-def test_it_is_set_aside_and_shown_until_its_deadline(cloud: World) -> None:
+def test_a_poisoned_request_is_shown_until_its_deadline(cloud: World) -> None:
     bad = cloud.accept(timeout=600.0)
     tagged("a", "a")(cloud, bad)
     conductor = cloud.conductor("one")
@@ -154,7 +154,7 @@ def test_it_is_set_aside_and_shown_until_its_deadline(cloud: World) -> None:
     assert cloud.api.read(dead_letters.list_all, "api") == []
 
 
-def test_a_letter_about_a_server_that_was_deleted_is_forgotten(cloud: World) -> None:
+def test_a_letter_about_a_deleted_server_is_forgotten(cloud: World) -> None:
     conductor, bad, worse = cloud.conductor("one"), cloud.accept(), cloud.accept()
     tagged("a", "a")(cloud, bad)
     tagged("a", "a")(cloud, worse)
@@ -166,7 +166,7 @@ def test_a_letter_about_a_server_that_was_deleted_is_forgotten(cloud: World) -> 
     assert [letter.key for letter in cloud.api.read(dead_letters.list_all, "api")] == cloud.uuids(worse)
 
 
-def test_a_row_that_a_cell_refuses_fails_no_server_of_the_same_transaction(cloud: World) -> None:
+def test_a_row_a_cell_refuses_fails_no_server(cloud: World) -> None:
     conductor = cloud.conductor("one")
     good, bad = [cloud.accept(2) for _ in range(4)], cloud.accept()
     tagged("a", "a")(cloud, bad)
@@ -188,7 +188,7 @@ def test_without_a_cell0_it_ends_all_the_same(cloud: World) -> None:
     assert cloud.mapped(instance).state == "deleted"
 
 
-def test_a_row_that_an_earlier_conductor_left_in_cell0_is_removed(cloud: World) -> None:
+def test_a_row_of_an_earlier_conductor_leaves_cell0(cloud: World) -> None:
     """It had staged the row and died; cell0 is away when its successor ends the request, under a higher fence."""
     conductor, late = cloud.conductor("one"), cloud.accept(timeout=-1.0)
     conductor.lease(late.batch_id)
@@ -209,7 +209,7 @@ def test_a_row_that_an_earlier_conductor_left_in_cell0_is_removed(cloud: World) 
     assert cloud.rows(instance) == {}
 
 
-def test_a_mapping_that_was_decided_beside_its_request_fails_no_neighbour(cloud: World) -> None:
+def test_a_mapping_decided_separately_fails_no_neighbour(cloud: World) -> None:
     """No step makes such a mapping; the audit removes the request."""
     conductor, good, bad = cloud.conductor("one"), cloud.accept(), cloud.accept()
     decided = sa.update(instance_mappings).where(instance_mappings.c.batch_id == bad.batch_id)

@@ -92,7 +92,7 @@ def test_batches_beside_an_odd_one_are_rolled_back(cloud: World, conductor: Cond
     assert letters(cloud) == [("roll back", bad[0])]
 
 
-def test_the_audit_looks_at_the_others_and_says_what_it_could_not_look_at(cloud: World, conductor: Conductor) -> None:
+def test_the_audit_names_the_parts_it_cannot_check(cloud: World, conductor: Conductor) -> None:
     servers = ordered(cloud, conductor, 3)
     odd, other = servers[0], servers[1]
     build(cloud, servers)
@@ -120,9 +120,7 @@ def test_a_notification_that_cannot_be_decoded_is_dropped(cloud: World) -> None:
     assert cloud.api.read(outbox.is_empty, "api")
 
 
-def test_a_step_of_tidying_that_fails_keeps_no_other_from_being_done(
-    cloud: World, conductor: Conductor, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_failing_tidying_step_prevents_no_other(cloud: World, conductor: Conductor, monkeypatch: pytest.MonkeyPatch) -> None:
     done: list[float] = []
 
     def fail(*_: object) -> None:
@@ -139,7 +137,7 @@ def test_a_step_of_tidying_that_fails_keeps_no_other_from_being_done(
     assert len(done) == 1
 
 
-def test_specs_that_cannot_be_decoded_are_left_out_of_repairs(cloud: World, conductor: Conductor) -> None:
+def test_repairs_skip_undecodable_specs(cloud: World, conductor: Conductor) -> None:
     servers = ordered(cloud, conductor, 2)
     build(cloud, servers)
     conductor.keep()

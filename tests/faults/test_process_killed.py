@@ -50,7 +50,7 @@ def test_a_killed_worker_is_replaced(running: Deployment, name: str) -> None:
     assert running.boots(f"after-{name}", 3)
 
 
-def test_a_build_goes_on_when_every_conductor_and_scheduler_worker_is_killed_under_it(running: Deployment) -> None:
+def test_a_build_survives_killed_conductors_and_schedulers(running: Deployment) -> None:
     running.post("under-fire", 20)
     for name in ("conductor-1", "conductor-2", "scheduler-1", "scheduler-2"):
         for pid in named(running, name).workers():
@@ -67,7 +67,7 @@ def test_workers_whose_master_is_killed_end_by_themselves(running: Deployment) -
     assert wait_until(lambda: not any(psutil.pid_exists(pid) for pid in workers), PATIENCE, 0.1)
 
 
-def test_sigterm_ends_what_was_begun_and_then_the_process(running: Deployment) -> None:
+def test_sigterm_finishes_begun_work_before_the_process_ends(running: Deployment) -> None:
     """An agent that is spawning: its guest comes up before the agent goes, within the bound."""
     slow = running.start_agent("h3", spawn_delay_min=1.5, spawn_delay_max=1.5, vcpus=64, memory_mb=1 << 20, disk_gb=10000)
     assert slow.says("is ready")
@@ -99,7 +99,7 @@ def test_sigterm_whose_bound_is_hit_loses_no_build(running: Deployment) -> None:
     assert "h4" not in {_show(running, uuid)["OS-EXT-SRV-ATTR:host"] for uuid in begun}
 
 
-def test_a_conductor_whose_bound_is_hit_leaves_its_build_to_others(running: Deployment) -> None:
+def test_a_conductor_at_its_bound_leaves_its_build(running: Deployment) -> None:
     """It waits for a scheduler that does not answer when it is told to end, and may not wait for as long."""
     hasty = {"DEFAULT": {"graceful_shutdown_timeout": 1}, "conductor": {"lease_seconds": 5}}
     extra = running.start("conductor", name="conductor-hasty", **hasty)
@@ -138,7 +138,7 @@ def _building_on(running: Deployment, host: str) -> list[str]:
     return [server["id"] for server in answer["servers"] if server["OS-EXT-SRV-ATTR:host"] == host]
 
 
-def test_an_api_that_is_told_to_end_answers_what_it_has_taken(running: Deployment) -> None:
+def test_an_ending_api_answers_its_accepted_requests(running: Deployment) -> None:
     """Nobody who was let in gets an error, and the port can be taken by the next API at once."""
     api = named(running, "api")
     failures: list[str] = []
@@ -173,7 +173,7 @@ def test_an_api_that_is_told_to_end_answers_what_it_has_taken(running: Deploymen
     assert not [failure for failure in failures if "503" in failure or "500" in failure], failures
 
 
-def test_sighup_reloads_what_may_change_and_keeps_the_rest(running: Deployment) -> None:
+def test_sighup_reloads_only_changeable_options(running: Deployment) -> None:
     api = named(running, "api-again")
     workers = api.workers()
     assert requests.get(f"{running.endpoint}/servers", params={"limit": "900"}, timeout=10).status_code == 200

@@ -14,7 +14,7 @@ TWO_CELLS = [("a1", "A"), ("b1", "B")]
 THREE_HOSTS = [("a1", "A"), ("a2", "A"), ("b1", "B")]
 
 
-def test_with_all_guards_no_state_of_a_small_world_is_wrong() -> None:
+def test_no_guarded_state_of_small_worlds_is_wrong() -> None:
     found = search(Model(TWO_CELLS, faults=1))
 
     assert (found.broken, found.complete) == (None, True)
@@ -23,13 +23,13 @@ def test_with_all_guards_no_state_of_a_small_world_is_wrong() -> None:
     assert set(found.ends) == {*in_a_cell, "ERROR cell0", "deleted"}
 
 
-def test_with_all_guards_random_walks_of_two_requests_come_to_rest() -> None:
+def test_guarded_walks_of_two_requests_come_to_rest() -> None:
     model, rng = Model(THREE_HOSTS, requests=2, faults=8), random.Random(7)
 
     assert [found.trace for found in (walk(model, rng) for _ in range(40)) if found.broken] == []
 
 
-def test_with_all_guards_random_walks_of_what_ends_in_cell0_come_to_rest() -> None:
+def test_guarded_walks_ending_in_cell0_come_to_rest() -> None:
     model, rng = Model(ONE_HOST, faults=8, capacity=0), random.Random(7)
 
     assert [found.trace for found in (walk(model, rng) for _ in range(400)) if found.broken] == []
@@ -43,20 +43,20 @@ BATCHES = [
 
 
 @pytest.mark.parametrize(("model", "states"), BATCHES, ids=["deletes", "faults"])
-def test_with_all_guards_no_state_of_a_batch_is_wrong(model: Model, states: int) -> None:
+def test_no_state_of_a_guarded_batch_is_wrong(model: Model, states: int) -> None:
     found = search(model)
 
     assert (found.broken, found.complete) == (None, True)
     assert found.states == states
 
 
-def test_with_all_guards_random_walks_of_a_batch_come_to_rest() -> None:
+def test_guarded_walks_of_a_batch_come_to_rest() -> None:
     model, rng = Model(THREE_HOSTS, requests=2, faults=8, batch=True), random.Random(7)
 
     assert [found.trace for found in (walk(model, rng) for _ in range(40)) if found.broken] == []
 
 
-def test_with_all_guards_no_state_of_a_hold_is_wrong() -> None:
+def test_no_state_of_a_guarded_hold_is_wrong() -> None:
     found = search(Model(ONE_HOST, faults=1, hold=True))
 
     assert (found.broken, found.complete) == (None, True)
@@ -64,7 +64,7 @@ def test_with_all_guards_no_state_of_a_hold_is_wrong() -> None:
     assert "deleted" in found.ends
 
 
-def test_with_all_guards_random_walks_of_holds_come_to_rest() -> None:
+def test_guarded_walks_of_holds_come_to_rest() -> None:
     model, rng = Model(THREE_HOSTS, requests=2, faults=8, hold=True), random.Random(7)
 
     assert [found.trace for found in (walk(model, rng) for _ in range(40)) if found.broken] == []
@@ -89,7 +89,7 @@ WHY = [
 
 @pytest.mark.one_in(4)
 @pytest.mark.parametrize(("guard", "length"), WHY)
-def test_without_a_guard_the_search_finds_what_it_is_for(guard: str, length: int) -> None:
+def test_a_missing_guard_is_detected(guard: str, length: int) -> None:
     found = search(Model(THREE_HOSTS, without=[guard]), limit=100_000)
 
     assert found.broken is not None, GUARDS[guard]
@@ -102,7 +102,7 @@ WHY_OF_BATCHES = [("verdict-once", 13), ("guest-first", 14), ("rollback-sweep", 
 
 @pytest.mark.one_in(4)
 @pytest.mark.parametrize(("guard", "length"), WHY_OF_BATCHES)
-def test_without_a_guard_of_batches_the_search_finds_what_it_is_for(guard: str, length: int) -> None:
+def test_a_missing_batch_guard_is_detected(guard: str, length: int) -> None:
     found = search(Model(ONE_HOST, faults=0, conductors=1, sibling=True, without=[guard]), limit=100_000)
 
     assert found.broken is not None, GUARDS[guard]
@@ -115,7 +115,7 @@ WHY_OF_HOLDS = [("hold-first", 5), ("hold-row", 5), ("hold-once", 3)]
 
 @pytest.mark.one_in(4)
 @pytest.mark.parametrize(("guard", "length"), WHY_OF_HOLDS)
-def test_without_a_guard_of_holds_the_search_finds_what_it_is_for(guard: str, length: int) -> None:
+def test_a_missing_hold_guard_is_detected(guard: str, length: int) -> None:
     found = search(Model(ONE_HOST, faults=0, conductors=1, hold=True, without=[guard]), limit=100_000)
 
     assert found.broken is not None, GUARDS[guard]

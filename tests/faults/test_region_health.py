@@ -76,7 +76,7 @@ def test_idle_processes_are_well_and_report(watched: Watched) -> None:
     watched.wait_for(set())
 
 
-def test_a_stopped_process_is_silent_and_others_are_well(watched: Watched) -> None:
+def test_a_stopped_process_is_silent_among_healthy_ones(watched: Watched) -> None:
     stopped = watched.region.table.pids_by_member()["cell1-host1"]
     for pid in stopped:
         os.kill(pid, signal.SIGSTOP)
@@ -91,7 +91,7 @@ def test_a_stopped_process_is_silent_and_others_are_well(watched: Watched) -> No
     watched.wait_for(set())
 
 
-def test_who_waits_for_a_frozen_database_says_so_and_others_are_well(watched: Watched) -> None:
+def test_a_process_reports_its_wait_for_a_database(watched: Watched) -> None:
     """The database takes what it is asked, and answers nothing. Rounds end by their time-outs, and are begun again."""
     seen: set[str] = set()
 
@@ -114,7 +114,7 @@ def test_who_waits_for_a_frozen_database_says_so_and_others_are_well(watched: Wa
 
 
 @pytest.mark.parametrize("how", ["mute", "freeze", "cut"] if all_weather() else ["mute", "cut"])
-def test_who_gets_no_messages_any_more_is_wedged_and_others_are_well(watched: Watched, how: str) -> None:
+def test_a_process_without_messages_is_reported_wedged(watched: Watched, how: str) -> None:
     """The connections of consumers stay, and nothing comes through them any more; or they are gone."""
     getattr(watched.proxies, how)(["cell1-bus"])
     try:

@@ -62,7 +62,7 @@ def test_the_openstack_client_drives_a_region(region: Region) -> None:
     check_boots(OpenStack(region.notes.api_endpoints()[0]))
 
 
-def test_a_proxy_leads_to_the_console_of_a_server(region: Region) -> None:
+def test_a_proxy_leads_to_a_server_console(region: Region) -> None:
     region.boot("console", 1)
     server = region.ask("GET", "servers", params={"name": "^console$"})["servers"][0]["id"]
     endpoint = region.notes.api_endpoints()[0]

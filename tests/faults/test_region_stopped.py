@@ -22,7 +22,7 @@ def region(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Region]:
         yield made
 
 
-def test_a_stopped_region_leaves_nothing_running_and_keeps_its_servers(region: Region) -> None:
+def test_a_stopped_region_runs_nothing_but_its_servers(region: Region) -> None:
     region.boot("kept")
     region.down()
     stopped = region.left()
@@ -41,7 +41,7 @@ def test_a_stopped_region_leaves_nothing_running_and_keeps_its_servers(region: R
     region.boot("more")
 
 
-def test_a_wrong_password_in_a_file_is_told_with_the_process(region: Region) -> None:
+def test_a_wrong_password_is_reported_with_the_process(region: Region) -> None:
     """It is waited for, as it may be mended; what ends a process at once is in ``test_process_configuration``."""
     region.down()
     path = region.folder.etc / "cell1.conf"

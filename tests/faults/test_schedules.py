@@ -37,7 +37,7 @@ def test_no_walk_through_operations_goes_wrong(capsys: pytest.CaptureFixture[str
     assert tally.schedules
 
 
-def test_the_end_of_a_schedule_waits_until_the_feed_of_a_guest_that_is_off_is_read() -> None:
+def test_a_schedule_ends_after_its_feed_is_read() -> None:
     """Its agent comes after the reader of the feed in each round. It cannot start the guest, and reports one round later that it is
     off: the cell knows that before the API level does.
     """
@@ -55,7 +55,7 @@ def test_the_end_of_a_schedule_waits_until_the_feed_of_a_guest_that_is_off_is_re
         assert Look(machine.world).shown(server).power == "off"
 
 
-def test_a_message_is_written_in_one_step_whatever_is_known_of_the_releases_of_peers() -> None:
+def test_a_message_is_written_in_one_step() -> None:
     """All processes share what is known, and its lock. A process that stopped while it reads would hold up the others for ever."""
     with stage() as machine:
         world = machine.world

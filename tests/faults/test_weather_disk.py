@@ -141,7 +141,7 @@ def limited(running: Standalone) -> Iterator[None]:
         resource.prlimit(running.process.pid, resource.RLIMIT_FSIZE, unlimited)
 
 
-def test_work_pauses_while_there_is_no_room_and_goes_on_with_it(running: Standalone, disk: tuple[Path, bool]) -> None:
+def test_work_pauses_while_the_disk_is_full(running: Standalone, disk: tuple[Path, bool]) -> None:
     _, mounted = disk
     if mounted:
         check("full", filled, running)

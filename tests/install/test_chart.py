@@ -17,12 +17,12 @@ def rendered(site: InstallSite) -> dict[str, Any]:
     return render(site, api={"authStrategy": "noauth-anywhere"})
 
 
-def test_helm_has_no_complaint_and_all_objects_fit_the_schemas(rendered: dict[str, Any]) -> None:
+def test_helm_does_not_complain_and_objects_fit_schemas(rendered: dict[str, Any]) -> None:
     assert [message for message in rendered["messages"]["messages"] if message["severity"] > 1] == []
     assert (rendered["error"], rendered["faults"]) == ("", [])
 
 
-def test_each_role_has_pods_with_probes_limits_and_time_to_stop(rendered: dict[str, Any]) -> None:
+def test_every_role_has_probes_limits_and_stop_times(rendered: dict[str, Any]) -> None:
     found = pods(rendered)
     assert {name: pod["containers"][0]["command"][0] for name, pod in found.items()} == COMMANDS
     for pod in found.values():
@@ -37,7 +37,7 @@ def test_each_role_has_pods_with_probes_limits_and_time_to_stop(rendered: dict[s
     assert budgets == {name for name in COMMANDS if "agent" not in name}
 
 
-def test_a_pod_reads_the_secret_of_its_own_level_only(rendered: dict[str, Any]) -> None:
+def test_a_pod_reads_only_its_levels_secret(rendered: dict[str, Any]) -> None:
     secrets = {name: pod["volumes"][0]["projected"]["sources"][0]["secret"]["name"] for name, pod in pods(rendered).items()}
     assert secrets == dict.fromkeys(("sc-api", "sc-scheduler", "sc-conductor"), "sc-api") | {
         "sc-conductor-cell1": "sc-cell1",
@@ -68,7 +68,7 @@ def test_values_that_cannot_work_are_refused(site: InstallSite) -> None:
         assert told["objects"] == []
 
 
-def test_keystone_is_configured_by_a_secret_and_a_volume_for_images_is_mounted(site: InstallSite) -> None:
+def test_keystone_has_a_secret_and_images_a_volume(site: InstallSite) -> None:
     told = render(
         site,
         api={"authStrategy": "keystone"},

@@ -59,7 +59,7 @@ def running(image: Image, site: InstallSite, tmp_path: Path) -> list[Pod]:
 
 
 @pytest.mark.timeout(2400)
-def test_a_server_boots_on_containers_which_then_stop_in_time(running: list[Pod], image: Image, site: InstallSite) -> None:
+def test_a_server_boots_on_containers_stopping_in_time(running: list[Pod], image: Image, site: InstallSite) -> None:
     for pod in running:
         assert wait_until(pod.is_healthy, 2 * PATIENCE, 0.5), image.logs(pod.name)
         assert pod.answers("/alive") == 200

@@ -47,9 +47,7 @@ def place(form: str, image: Image, site: InstallSite) -> Iterator[Machine]:
 
 
 @pytest.mark.timeout(2400)
-def test_the_page_installs_services_that_boot_a_server_keep_secrets_and_stop_in_time(
-    place: Machine, form: str, site: InstallSite
-) -> None:
+def test_the_page_installs_services_that_boot_a_server(place: Machine, form: str, site: InstallSite) -> None:
     *blocks, last = [block for block in guide.blocks(site.page) if block.info in ("machine", f"machine {form}")]
     for block in blocks:
         follow(place, block)

@@ -83,7 +83,7 @@ def _is_active(cell: LibvirtCell, uuid: str) -> bool:
     return cell.row(uuid).state is State.ACTIVE
 
 
-def test_an_agent_that_is_killed_in_the_middle_of_tasks(cell: LibvirtCell, agent: AgentProcess) -> None:
+def test_an_agent_killed_in_the_middle_of_tasks(cell: LibvirtCell, agent: AgentProcess) -> None:
     one, other = (cell.boot(HOST) for _ in range(2))
     for each in (one, other):
         assert wait_until(partial(_is_active, cell, each), PATIENCE_S), agent.process.log

@@ -133,7 +133,7 @@ def has_an_unknown_property(cell: LibvirtCell, image: str) -> dict[str, Any]:
         (has_an_unknown_property, "hw_tpm_version"),
     ],
 )
-def test_a_request_that_no_host_can_build_ends_at_once(cell: LibvirtCell, image: str, spoil: Spoil, reason: str) -> None:
+def test_a_request_no_host_can_build_ends_immediately(cell: LibvirtCell, image: str, spoil: Spoil, reason: str) -> None:
     one = cell.boot(GOOD, BAD, **spoil(cell, image))
     row = cell.wait(one, State.ERROR)
     assert [(attempt.host, attempt.failure.kind) for attempt in row.history] == [(GOOD, FailureClass.REQUEST)]
@@ -150,7 +150,7 @@ def test_a_request_that_no_host_can_build_ends_at_once(cell: LibvirtCell, image:
     [({"ports": [port("br")]}, "The bridge 'br-none'"), ({"ports": [port("lab")]}, "not attached to the physical network 'lab'")],
     ids=["bridge", "network"],
 )
-def test_a_build_goes_to_a_host_that_has_its_network(cell: LibvirtCell, asked: dict[str, Any], reason: str) -> None:
+def test_a_build_chooses_a_host_with_its_network(cell: LibvirtCell, asked: dict[str, Any], reason: str) -> None:
     one = cell.boot(BAD, GOOD, **asked)
     row = cell.wait(one, State.ACTIVE)
     assert (row.host, [attempt.failure.kind for attempt in row.history]) == (GOOD, [FailureClass.HOST])
@@ -170,7 +170,7 @@ def test_a_build_goes_to_a_host_that_has_its_network(cell: LibvirtCell, asked: d
     ],
     ids=["refused", "no cgroups", "of another processor", "network"],
 )
-def test_what_every_host_refuses_is_tried_on_all_of_them(cell: LibvirtCell, asked: dict[str, Any], reason: str) -> None:
+def test_a_build_refused_everywhere_tries_every_host(cell: LibvirtCell, asked: dict[str, Any], reason: str) -> None:
     one = cell.boot(BAD, GOOD, **asked)
     row = cell.wait(one, State.ERROR)
     assert [(each.host, each.failure.kind) for each in row.history] == [(host, FailureClass.HOST) for host in (BAD, GOOD)]

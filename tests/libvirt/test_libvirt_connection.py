@@ -67,7 +67,7 @@ def test_a_libvirt_that_never_answers(daemon: PrivateDaemon, store: FolderStore,
             assert "does not answer" in (driver.trouble() or "")
 
 
-def test_a_spawn_in_which_libvirt_goes_has_touched_the_host(
+def test_a_spawn_losing_libvirt_has_touched_the_host(
     daemon: PrivateDaemon, store: FolderStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings = settings_of(daemon, tmp_path)

@@ -135,7 +135,7 @@ def test_two_agents_with_one_folder(daemon: PrivateDaemon, store: FolderStore, t
         pass
 
 
-def test_two_agents_on_one_hypervisor_leave_each_other_alone(daemon: PrivateDaemon, store: FolderStore, tmp_path: Path) -> None:
+def test_two_agents_on_one_hypervisor_do_not_interfere(daemon: PrivateDaemon, store: FolderStore, tmp_path: Path) -> None:
     """Nor do they touch a domain that is nobody's."""
     libvirt = binding.load_libvirt()
     foreign = libvirt.open(daemon.connection_uri).defineXML(

@@ -140,7 +140,7 @@ def test_a_guest_is_spawned_with_its_power(driver: LibvirtDriver, power: Power) 
     assert says(driver, one.uuid, "spark: boot 0001")
 
 
-def test_a_guest_that_stops_by_itself_is_off_with_a_reason(driver: LibvirtDriver, daemon: PrivateDaemon) -> None:
+def test_a_guest_stopping_itself_is_off_with_reason(driver: LibvirtDriver, daemon: PrivateDaemon) -> None:
     rung = threading.Event()
     first, second = spawn(driver), spawn(driver)
     assert says(driver, first.uuid, "spark: tick 0001")
@@ -236,9 +236,7 @@ def test_a_disk_of_a_deleted_image_moves(daemon: PrivateDaemon, store: FolderSto
             assert says(target, bodies[-1].uuid, f"spark: boot {boot:04d}")
 
 
-def test_a_disk_of_a_host_that_cannot_be_reached_is_the_hosts_failure(
-    daemon: PrivateDaemon, store: FolderStore, tmp_path: Path
-) -> None:
+def test_an_unreachable_hosts_disk_is_the_hosts_failure(daemon: PrivateDaemon, store: FolderStore, tmp_path: Path) -> None:
     origin = Origin(instance_uuid=guest().uuid, host="elsewhere")
     for peer in ({}, {"peer_uri": f"qemu+unix:///session?socket={tmp_path}/{{host}}"}, {"peer_instances_path": "/nowhere/{host}"}):
         with opened(settings_of(daemon, tmp_path, **peer), store) as driver, pytest.raises(errors.BuildFailed, match="elsewhere"):

@@ -40,7 +40,7 @@ def driver(settings: LibvirtSettings, store: FolderStore) -> Iterator[LibvirtDri
 
 
 @pytest.mark.parametrize("power", [Power.ON, Power.PAUSED, Power.SUSPENDED, Power.OFF])
-def test_an_image_has_the_disk_and_the_guest_stays_as_it_is(driver: LibvirtDriver, store: FolderStore, power: Power) -> None:
+def test_an_image_has_the_disk_without_changing_guests(driver: LibvirtDriver, store: FolderStore, power: Power) -> None:
     one = spawn(driver)
     assert says(driver, one.uuid, "spark: boot 0001")
     driver.set_power(one.uuid, power, hard=True)
@@ -57,7 +57,7 @@ def test_an_image_has_the_disk_and_the_guest_stays_as_it_is(driver: LibvirtDrive
         driver.spawn(guest(image_id=ONE), msgspec.structs.replace(spec(), project_id="p2"), None, threading.Event())
 
 
-def test_an_image_is_made_once_and_a_cancelled_one_leaves_nothing(
+def test_an_image_completes_once_cancelled_ones_leave_nothing(
     driver: LibvirtDriver, store: FolderStore, settings: LibvirtSettings
 ) -> None:
     one = spawn(driver)
@@ -74,7 +74,7 @@ def test_an_image_is_made_once_and_a_cancelled_one_leaves_nothing(
     assert power_of(driver, one.uuid) is Power.ON
 
 
-def test_a_copy_that_a_dead_agent_began_is_ended_first(
+def test_a_dead_agents_copy_is_ended_first(
     driver: LibvirtDriver, daemon: PrivateDaemon, store: FolderStore, tmp_path: Path
 ) -> None:
     libvirt = binding.load_libvirt()

@@ -88,7 +88,7 @@ def test_a_guest_gets_interfaces_and_goes_on(
     has(daemon, driver, settings, one.uuid, FIRST, SECOND, THIRD)
 
 
-def test_a_guest_with_pci_express_has_room_for_interfaces(
+def test_a_pci_express_guest_has_room_for_interfaces(
     driver: LibvirtDriver, daemon: PrivateDaemon, settings: LibvirtSettings
 ) -> None:
     q35 = Image(id=SPARK, properties={"hw_machine_type": "q35"})
@@ -127,7 +127,7 @@ def test_a_system_that_releases_nothing_keeps_its_interfaces(
 
 
 @pytest.mark.parametrize("left", ["defined", "running"])
-def test_a_change_that_was_killed_half_way_is_completed(
+def test_a_change_killed_half_way_is_completed(
     driver: LibvirtDriver, daemon: PrivateDaemon, settings: LibvirtSettings, left: str
 ) -> None:
     """The interface is only in the definition, or only in the guest that runs, and the record does not have it."""
@@ -142,9 +142,7 @@ def test_a_change_that_was_killed_half_way_is_completed(
     has(daemon, driver, settings, one.uuid, FIRST, SECOND)
 
 
-def test_a_network_that_the_host_does_not_have_changes_nothing(
-    driver: LibvirtDriver, daemon: PrivateDaemon, settings: LibvirtSettings
-) -> None:
+def test_a_network_the_host_lacks_changes_nothing(driver: LibvirtDriver, daemon: PrivateDaemon, settings: LibvirtSettings) -> None:
     one = spawn(driver, None, spec(ports=(FIRST,)))
     with pytest.raises(errors.TaskFailed, match="not attached to the physical network"):
         driver.set_interfaces(one.uuid, (FIRST, msgspec.structs.replace(SECOND, physical_network="other")))

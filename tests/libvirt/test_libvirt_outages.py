@@ -94,7 +94,7 @@ def test_a_libvirt_that_hangs(cell: LibvirtCell, monkeypatch: pytest.MonkeyPatch
     assert left_of(cell.settings[HOST]) == []
 
 
-def test_a_qemu_that_hangs_hinders_no_other_guest_and_is_turned_off(
+def test_a_hanging_qemu_hinders_no_other_guest(
     cell: LibvirtCell, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Nor do as many as libvirtd carries out calls for one connection: that would look like a libvirt that hangs."""

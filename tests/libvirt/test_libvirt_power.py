@@ -34,7 +34,7 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LibvirtCell]:
         yield cell
 
 
-def test_a_guest_whose_qemu_is_killed_is_off_with_a_reason(running: LibvirtCell) -> None:
+def test_a_guest_losing_qemu_is_off_with_reason(running: LibvirtCell) -> None:
     """The audit comes in ten minutes: the event of libvirt makes it come at once."""
     one = running.booted(HOST)
     kill(running.pid(one))
@@ -46,7 +46,7 @@ def test_a_guest_whose_qemu_is_killed_is_off_with_a_reason(running: LibvirtCell)
     assert running.left(one) == []
 
 
-def test_a_guest_that_shuts_itself_down_is_off_with_a_reason(running: LibvirtCell) -> None:
+def test_a_guest_shutting_down_is_off_with_reason(running: LibvirtCell) -> None:
     one = running.booted(HOST)
     running.wait_console(one, "spark: tick 0001")
     binding.load_libvirt().open(running.daemon.connection_uri).lookupByUUIDString(one).shutdown()

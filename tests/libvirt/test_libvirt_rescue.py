@@ -63,7 +63,7 @@ def has_booted(driver: LibvirtDriver, uuid: str, count: int) -> bool:
 
 
 @pytest.mark.parametrize("before", [Power.ON, Power.OFF])
-def test_a_rescued_guest_has_its_own_disk_as_the_second_one(
+def test_a_rescued_guests_disk_comes_second(
     driver: LibvirtDriver, daemon: PrivateDaemon, settings: LibvirtSettings, before: Power
 ) -> None:
     one = spawn(driver)
@@ -91,7 +91,7 @@ def test_a_rescued_guest_has_its_own_disk_as_the_second_one(
         driver.set_power(one.uuid, Power.RESCUED, hard=True)
 
 
-def test_a_rescued_guest_comes_back_as_such_after_a_power_cut(
+def test_a_rescued_guest_stays_rescued_after_power_cuts(
     driver: LibvirtDriver, daemon: PrivateDaemon, settings: LibvirtSettings
 ) -> None:
     one = spawn(driver)
@@ -117,7 +117,7 @@ def test_an_image_that_does_not_exist_changes_nothing(driver: LibvirtDriver, dae
     assert disks(daemon, one.uuid) == ["disk", f"{one.uuid}.iso"]
 
 
-def test_a_guest_without_an_agent_gets_no_password_and_the_reason_does_not_name_it(driver: LibvirtDriver) -> None:
+def test_a_guest_without_agent_gets_no_password(driver: LibvirtDriver) -> None:
     one = spawn(driver)
     with pytest.raises(errors.TaskFailed, match="agent") as told:
         driver.set_password(one.uuid, "a-secret")

@@ -53,7 +53,7 @@ def wait_for_line(console: Path, line: str) -> list[str]:
     return lines(console)
 
 
-def test_it_tells_its_config_drive_and_networks_and_obeys_the_power_button(guest: LinuxGuest, tmp_path: Path) -> None:
+def test_it_tells_its_configuration_and_obeys_power_buttons(guest: LinuxGuest, tmp_path: Path) -> None:
     disk = tmp_path / "disk.qcow2"
     subprocess.run(["qemu-img", "create", "-q", "-f", "qcow2", "-b", guest.disk, "-F", "qcow2", disk, "1G"], check=True)
     fixed = FixedAddress(address="192.0.2.7", prefix=24, gateway="192.0.2.1")

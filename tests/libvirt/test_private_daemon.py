@@ -94,7 +94,7 @@ def test_a_daemon_that_runs_is_used(daemon: PrivateDaemon) -> None:
     assert same.daemon_pid == daemon.daemon_pid is not None
 
 
-def test_a_process_of_another_with_its_number_is_left_alone(tmp_path: Path) -> None:
+def test_another_process_with_its_number_is_not_touched(tmp_path: Path) -> None:
     daemon = PrivateDaemon(tmp_path / "host")
     (tmp_path / "host/run").mkdir(parents=True)
     (tmp_path / "host/run/libvirtd.pid").write_text(str(os.getpid()))

@@ -99,7 +99,7 @@ def test_a_machine_boots_and_shows_its_console(tmp_path: Path) -> None:
     assert daemon_of(state).guest_pids() == {}
 
 
-def test_guests_outlive_a_killed_standalone_and_are_found_again(tmp_path: Path) -> None:
+def test_guests_outlive_a_killed_standalone(tmp_path: Path) -> None:
     state = tmp_path / "state"
     try:
         with standalone(state) as machines:

@@ -61,7 +61,7 @@ def test_every_role_and_three_hosts_have_a_service() -> None:
 
 
 @pytest.mark.parametrize("name", PROCESSES)
-def test_a_process_reads_its_files_and_its_health_check_asks_its_port(name: str, cloud: Path) -> None:
+def test_processes_read_their_files_health_checks_their_port(name: str, cloud: Path) -> None:
     service = SERVICES[name]
     first, second = files_of(service)
     assert second == SETTINGS
@@ -92,7 +92,7 @@ def test_services_wait_for_services_that_there_are() -> None:
             assert volume.partition(":")[0] in REGION["volumes"]
 
 
-def test_images_have_all_that_the_wheel_is_built_from_and_nothing_else() -> None:
+def test_images_contain_exactly_the_wheels_sources() -> None:
     parser = configparser.ConfigParser()
     parser.read(CHECKOUT / "setup.cfg")
     packages = {name for name in parser["options"]["packages"].split() if "." not in name}
@@ -102,7 +102,7 @@ def test_images_have_all_that_the_wheel_is_built_from_and_nothing_else() -> None
     assert "*" in lines
 
 
-def test_images_copy_files_that_there_are_and_run_scripts_of_theirs() -> None:
+def test_images_copy_existing_files_and_run_their_scripts() -> None:
     definition = (FOLDER / "Containerfile").read_text()
     named = set(re.findall(r"deploy/compose/([\w.-]+)", definition))
     assert named == {path.name for path in FOLDER.iterdir()} - {"Containerfile"}

@@ -57,7 +57,7 @@ def shipped_files(room: str) -> set[str]:
     }
 
 
-def test_every_folder_with_modules_is_listed_and_nothing_else() -> None:
+def test_exactly_the_folders_with_modules_are_listed() -> None:
     folders = {path.parent.relative_to(CHECKOUT) for path in CHECKOUT.glob("[!.]*/**/*.py")}
     found = {".".join(folder.parts) for folder in folders if folder.parts[0] not in NOT_SHIPPED}
 
@@ -104,7 +104,7 @@ def test_every_entry_point_leads_somewhere() -> None:
             assert entry_point.load() is not None, entry_point
 
 
-def test_every_module_can_be_imported_and_none_loads_eventlet() -> None:
+def test_every_module_imports_and_none_loads_eventlet() -> None:
     code = f"""
 import importlib, pkgutil, sys
 from importlib.util import find_spec
@@ -127,7 +127,7 @@ print(sys.modules.get("eventlet"))
     assert (done.returncode, done.stdout) == (0, "None\n"), done.stderr
 
 
-def test_it_can_not_be_uploaded_by_mistake_and_says_its_licence() -> None:
+def test_distributions_cannot_be_uploaded_and_state_their_licence() -> None:
     said = metadata.metadata(DISTRIBUTION)
 
     assert "Private :: Do Not Upload" in said.get_all("Classifier", [])

@@ -61,7 +61,7 @@ def test_secrets_are_in_private_files_only(install: InstallFolder) -> None:
     assert {file.stat().st_mode & 0o777 for file in holders} == {0o600}
 
 
-def test_processes_find_their_state_where_units_and_images_have_it(folder: QuickstartFolder) -> None:
+def test_processes_find_their_state_in_units_and_images(folder: QuickstartFolder) -> None:
     for file in (folder.api, folder.agent_file("cell1")):
         parser = configparser.ConfigParser(interpolation=None)
         parser.read(file)
@@ -81,7 +81,7 @@ def test_scripts_can_be_run_and_are_shell(install: InstallFolder) -> None:
 
 
 @pytest.mark.parametrize("unit", units.UNITS, ids=lambda unit: unit.name)
-def test_a_service_reads_secrets_as_credentials_and_has_time_to_stop(unit: units.Unit) -> None:
+def test_services_read_secrets_as_credentials_and_stop_gracefully(unit: units.Unit) -> None:
     found = service(unit.unit_text())
     (command,), (credential,) = found["ExecStart"], found["LoadCredential"]
     name, _, source = credential.partition(":")
@@ -95,7 +95,7 @@ def test_a_service_reads_secrets_as_credentials_and_has_time_to_stop(unit: units
     assert found["WantedBy"] == found["PartOf"] == ["superconductor.target"]
 
 
-def test_there_is_a_unit_for_each_role_and_a_template_for_cells() -> None:
+def test_every_role_has_a_unit_cells_a_template() -> None:
     config = configparser.ConfigParser()
     config.read(Path(__file__).parents[2] / "setup.cfg")
     programs = set(re.findall(r"^superconductor-(\S+) =", config["options.entry_points"]["console_scripts"], re.MULTILINE))
@@ -116,7 +116,7 @@ def verifiable(install: InstallFolder, tmp_path: Path) -> list[Path]:
     return sorted(place.iterdir())
 
 
-def test_systemd_accepts_the_units_and_finds_them_well_confined(verifiable: list[Path]) -> None:
+def test_systemd_accepts_the_units_as_well_confined(verifiable: list[Path]) -> None:
     done = subprocess.run(["systemd-analyze", "verify", *verifiable], capture_output=True, text=True, check=False)
     ours = [line for line in done.stderr.splitlines() if "superconductor" in line]
     assert (done.returncode, ours) == (0, [])
@@ -157,7 +157,7 @@ def test_files_that_were_edited_are_not_overwritten(shell: Shell, install: Insta
     assert edited.read_text() == "# mine\n"
 
 
-def test_answers_that_services_could_not_use_are_refused_and_make_nothing(shell: Shell, tmp_path: Path) -> None:
+def test_unusable_answers_are_refused_and_create_nothing(shell: Shell, tmp_path: Path) -> None:
     folder = tmp_path / "other"
     database, bus = SERVERS[:2], SERVERS[2:]
     for options, text in (
@@ -173,7 +173,7 @@ def test_answers_that_services_could_not_use_are_refused_and_make_nothing(shell:
         assert not folder.exists(), options
 
 
-def test_a_cell_is_not_added_to_files_that_are_not_there(shell: Shell, tmp_path: Path) -> None:
+def test_a_cell_is_not_added_to_missing_files(shell: Shell, tmp_path: Path) -> None:
     plain = QuickstartFolder(tmp_path / "plain")
     plain.make_folders()
     plain.write_api(Access(bus="rabbit://mq/x", database="sqlite:///x", keys=""), 8774)

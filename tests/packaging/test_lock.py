@@ -37,11 +37,11 @@ def test_each_requirement_has_an_upper_bound() -> None:
     assert unbounded == []
 
 
-def test_the_lock_holds_pinned_packages_with_hashes_and_nothing_else() -> None:
+def test_the_lock_holds_only_pinned_packages_with_hashes() -> None:
     assert PINNED.sub("", re.sub(r"^#.*\n", "", LOCK, flags=re.MULTILINE)).strip() == ""
 
 
-def test_the_binding_of_libvirt_is_pinned_with_its_hash() -> None:
+def test_the_libvirt_binding_is_pinned_with_its_hash() -> None:
     text = re.sub(r"^#.*\n", "", (CHECKOUT / "requirements-libvirt.txt").read_text(), flags=re.MULTILINE)
 
     assert [name for name, *_ in PINNED.findall(text)] == ["libvirt-python"]

@@ -44,7 +44,7 @@ LOCKS = {
 DECISION = "docs/decisions/0039-galera-compares-writes-only.md"
 
 
-def test_each_row_lock_is_known_to_hold_on_two_nodes() -> None:
+def test_every_row_lock_is_verified_on_two_nodes() -> None:
     texts = {str(path.relative_to(CHECKOUT)): path.read_text() for path in sorted((CHECKOUT / "db").rglob("*.py"))}
     found = {name: count for name, text in texts.items() if (count := len(re.findall(r"with_for_update\(", text)))}
     assert found == LOCKS, f"does a side of the new guard leave the locked row as it is? Read {DECISION}, and bring both up to date"

@@ -202,7 +202,7 @@ def test_private_modules_are_imported_by_one_file_each() -> None:
         assert found == PRIVATE_MODULES
 
 
-def test_what_is_built_on_is_pinned_to_the_minor_release_it_was_tested_with() -> None:
+def test_used_libraries_are_pinned_to_tested_minor_releases() -> None:
     assert {part.library for part in PARTS} == set(PINNED)
     config = configparser.ConfigParser()
     config.read(ROOT / "setup.cfg")

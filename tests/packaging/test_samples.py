@@ -52,7 +52,7 @@ def test_every_room_with_options_is_in_the_sample() -> None:
 
 
 @pytest.mark.parametrize("name", WORKED)
-def test_a_worked_configuration_loads_and_names_only_options_that_exist(name: str) -> None:
+def test_a_sample_configuration_loads_with_existing_options_only(name: str) -> None:
     known = {
         (group or "DEFAULT", option.dest) for listing in listings().values() for group, options in listing for option in options
     }

@@ -99,7 +99,7 @@ def test_the_filter_takes_part(site: Path) -> None:
     ]
 
 
-def test_a_wrong_name_is_refused_with_the_right_ones_the_sites_own_among_them(site: Path) -> None:
+def test_a_wrong_name_is_refused_listing_valid_names(site: Path) -> None:
     wrong = ASK.replace('"RackFilter"', '"RackFliter"')
     refused = run(wrong, site)
 

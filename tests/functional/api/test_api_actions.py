@@ -91,7 +91,7 @@ def test_a_creation_from_its_request_to_its_guest(front: Front) -> None:
     assert again["start_time"] == first["finish_time"]
 
 
-def test_a_creation_that_ended_in_error_tells_why_and_tenants_no_host(front: Front) -> None:
+def test_a_failed_creation_shows_tenants_no_host(front: Front) -> None:
     server = front.boot(headers=TENANT)
     front.hand_over("secret-host")
     front.accept(server)
@@ -117,7 +117,7 @@ def test_what_never_had_a_host(front: Front) -> None:
     assert (over["result"], over["traceback"]) == ("Error", "BuildFailed: No valid host was found.")
 
 
-def test_a_delete_with_its_request_and_after_it_is_over(front: Front) -> None:
+def test_a_delete_is_listed_with_its_request(front: Front) -> None:
     server = front.boot()
     front.hand_over("h1")
     front.activate(server)
@@ -147,7 +147,7 @@ def test_a_delete_of_what_was_queued_still(front: Front) -> None:
 
 
 @pytest.mark.parametrize("operated", [False, True])
-def test_a_delete_names_the_user_who_asked_for_it(front: Front, operated: bool) -> None:
+def test_a_delete_names_the_user_who_requested_it(front: Front, operated: bool) -> None:
     server = front.boot("web", TENANT)
     if operated:
         front.hand_over("h1")
@@ -168,7 +168,7 @@ def test_what_nobody_may_see_or_nobody_asked_for(front: Front) -> None:
     assert front.get("/v2.1/servers/no-uuid/os-instance-actions").status_code == 404
 
 
-def test_who_may_see_the_hosts_of_events_and_since_when(front: Front) -> None:
+def test_event_hosts_depend_on_role_and_version(front: Front) -> None:
     """A digest for everyone and the name for administrators since 2.62; events for everyone since 2.51."""
     server = front.boot(headers=TENANT)
     front.hand_over("h1")
@@ -189,7 +189,7 @@ def test_who_may_see_the_hosts_of_events_and_since_when(front: Front) -> None:
     assert (first["host"], first["hostId"]) == ("", "")
 
 
-def test_actions_by_page_and_by_the_time_of_their_change(front: Front) -> None:
+def test_actions_are_paged_and_filtered_by_change_time(front: Front) -> None:
     """Since 2.58; before, parameters are ignored."""
     server = front.boot()
     front.hand_over("h1")
@@ -221,13 +221,13 @@ def test_actions_by_page_and_by_the_time_of_their_change(front: Front) -> None:
 
 
 @pytest.mark.parametrize("query", [{"marker": "req-none"}, {"limit": "-1"}, {"changes-since": "now"}, {"name": "x"}])
-def test_a_list_of_actions_refuses_what_it_does_not_know(front: Front, query: dict[str, str]) -> None:
+def test_a_list_of_actions_refuses_unknown_parameters(front: Front, query: dict[str, str]) -> None:
     server = front.boot()
     answer = front.get(f"/v2.1/servers/{server}/os-instance-actions", at("2.58"), **query)
     assert answer.status_code == 400
 
 
-def test_a_server_that_was_moved_still_tells_how_it_was_built(front: Front) -> None:
+def test_a_moved_server_still_shows_its_build(front: Front) -> None:
     """Its first body stays in its cell, deleted, until the archive takes it. That delete is no delete of the server."""
     server = front.boot()
     front.hand_over("h1", alternates=("h2",))

@@ -51,7 +51,7 @@ def spec_of(front: Front, server: str) -> RequestSpec:
     return front.database.read(mappings.specs_by_batch, [found.batch_id])[found.batch_id]
 
 
-def test_one_boot_is_answered_as_the_compute_api_does_and_rings_the_conductor(front: Front) -> None:
+def test_a_boot_is_answered_like_the_compute_api(front: Front) -> None:
     """202 with id, links and little else; the row is there, and the doorbell names its batch."""
     answer = front.post({"server": GOOD}, NEWEST | TENANT)
     assert answer.status_code == 202
@@ -118,7 +118,7 @@ def test_several_servers_are_one_batch_with_numbered_names(front: Front) -> None
         ({}, {}, None),
     ],
 )
-def test_fewer_will_do_only_where_the_request_says_so(
+def test_fewer_servers_suffice_only_if_the_request_allows(
     front: Front, counts: dict[str, int], hints: dict[str, bool], least: int | None
 ) -> None:
     answer = front.post({"server": GOOD | counts, "os:scheduler_hints": hints}, NEWEST)
@@ -168,7 +168,7 @@ def test_a_key_whose_servers_are_purged_is_refused(front: Front, asked: dict[str
     assert front.uuids() == []
 
 
-def test_a_flavor_zone_or_group_made_a_moment_ago_is_known(front: Front) -> None:
+def test_a_new_flavor_zone_or_group_is_known(front: Front) -> None:
     """Caches look again before they refuse a name."""
     front.boot()
     front.database.write(flavors.create, Flavor(flavor_id="9", name="new", vcpus=1, memory_mb=1))
@@ -208,7 +208,7 @@ def test_an_administrator_may_force_a_host(front: Front, zone: str, expected: tu
 
 
 @pytest.mark.parametrize("asked", [{"host": "h1"}, {"hypervisor_hostname": "n1"}, {"host": "h1", "hypervisor_hostname": "n1"}])
-def test_an_administrator_may_ask_for_a_host_that_passes_all_filters(front: Front, asked: dict[str, str]) -> None:
+def test_an_administrator_may_request_a_suitable_host(front: Front, asked: dict[str, str]) -> None:
     """Since 2.74; nothing is forced, and a zone may be given too."""
     add_host(front)
     body = {"server": GOOD | asked | {"availability_zone": "north"}}
@@ -299,7 +299,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
 
 @pytest.mark.one_in(3)
 @pytest.mark.parametrize(("body", "sentence"), REFUSED)
-def test_a_bad_request_is_refused_by_the_name_of_its_field(front: Front, body: dict[str, Any], sentence: str) -> None:
+def test_a_bad_request_is_refused_by_field_name(front: Front, body: dict[str, Any], sentence: str) -> None:
     """400 in the Compute API's form; nothing is stored and nobody is told."""
     answer = front.post(body, NEWEST)
     assert answer.status_code == 400
@@ -311,7 +311,7 @@ def test_a_bad_request_is_refused_by_the_name_of_its_field(front: Front, body: d
     assert front.doorbells.next() == ("build", front.batch_of(good))
 
 
-def test_a_private_flavor_or_a_foreign_group_is_unknown_to_a_tenant(front: Front) -> None:
+def test_tenants_cannot_see_private_flavors_or_foreign_groups(front: Front) -> None:
     """As if it did not exist; an administrator may use both."""
     private = {"server": GOOD | {"flavorRef": "2"}}
     foreign = {"server": GOOD, "os:scheduler_hints": {"group": GROUP.uuid}}
@@ -356,7 +356,7 @@ def test_the_oldest_version_needs_no_networks(front: Front) -> None:
         ({"trait:SSD": "maybe"}, "trait:SSD: 'maybe' is not required or forbidden"),
     ],
 )
-def test_a_flavor_whose_extra_specs_cannot_be_read_boots_nothing(front: Front, specs: dict[str, str], said: str) -> None:
+def test_a_flavor_with_unreadable_specs_boots_nothing(front: Front, specs: dict[str, str], said: str) -> None:
     """One that was made before such a thing was refused."""
     front.database.write(flavors.create, Flavor(flavor_id="bad", name="bad", vcpus=1, memory_mb=1, extra_specs=specs))
     answer = front.post({"server": {"name": "web", "flavorRef": "bad", "imageRef": IMAGE}})

@@ -113,7 +113,7 @@ def test_members_are_refused(front: Front) -> None:
     assert "superconductor:capacity" in fault(ask(front, "flavor=big", TENANT), 403)
 
 
-def test_a_scheduler_that_is_away_or_new_is_told(lonely: Front) -> None:
+def test_an_absent_or_new_scheduler_is_reported(lonely: Front) -> None:
     assert "No scheduler answers" in fault(ask(lonely, "flavor=big"), 503)
     with scheduler_of(lonely, FAST.__replace__(warm_up=60.0)):
         assert told(lonely, "flavor=big")["early"]
@@ -127,7 +127,7 @@ def boot(front: Front, name: str, host: str, flavor: str = "big", count: int = 1
     assert decide(front) == [host] * count
 
 
-def test_servers_of_a_lost_host_are_placed_elsewhere_if_they_fit(front: Front) -> None:
+def test_servers_of_lost_hosts_move_where_they_fit(front: Front) -> None:
     """And what is asked for is counted after them."""
     boot(front, "large", "h3", count=2)
     boot(front, "tiny", "h3", "1", count=2)
@@ -194,5 +194,5 @@ def test_groups_and_zones_of_displaced_servers_hold(front: Front) -> None:
         ("lost_host=h1&lost_host=h2", "lost_host: may be given 1 times at most"),
     ],
 )
-def test_a_loss_of_what_there_is_not_is_refused(front: Front, query: str, words: str) -> None:
+def test_a_loss_of_unknown_hosts_is_refused(front: Front, query: str, words: str) -> None:
     assert words in fault(ask(front, f"flavor=big&{query}"), 400)

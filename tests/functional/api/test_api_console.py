@@ -58,7 +58,7 @@ def output(front: Front, server: str, **value: Any) -> str:
     return str(answer.json["output"])
 
 
-def test_the_end_of_the_output_is_had_in_lines(front: Front, server: str, driver: SimulatedDriver) -> None:
+def test_the_last_lines_of_output_are_returned(front: Front, server: str, driver: SimulatedDriver) -> None:
     boot = output(front, server).splitlines()
     assert (boot[0], boot[-1]) == ("web: boots from image none on h1", "web: ready")
     assert len(boot) > 10
@@ -105,7 +105,7 @@ def test_a_server_without_a_guest_has_no_console(front: Front) -> None:
     assert "has no guest" in refusal(ask(front, buried, {}), 409)
 
 
-def test_a_host_that_does_not_answer_is_named_to_administrators(front: Front, server: str) -> None:
+def test_administrators_see_the_name_of_a_silent_host(front: Front, server: str) -> None:
     """It counts for the host alone: orders to the others of its cell are sent."""
     for _ in range(4):
         assert "Host 'h1' of cell 'cell1' cannot answer: compute did not" in refusal(ask(front, server, {}, ADMIN), 409)
@@ -125,7 +125,7 @@ def test_a_host_that_does_not_answer_is_named_to_administrators(front: Front, se
         ({"version": ANSWERING_VERSION - 1}, "older release"),
     ],
 )
-def test_an_agent_that_could_not_answer_is_not_asked(
+def test_an_agent_unable_to_answer_gets_no_request(
     front: Front, server: str, driver: SimulatedDriver, about_agent: dict[str, Any], reason: str
 ) -> None:
     front.cell.write(lambda tx: tx.execute(sa.update(table).values(**about_agent)))
@@ -143,7 +143,7 @@ def test_a_driver_without_consoles(front: Front, server: str, driver: SimulatedD
     assert "keeps no console output" in refusal(ask(front, server, {}), 501)
 
 
-def test_a_super_conductor_of_an_older_release_or_none(front: Front, server: str) -> None:
+def test_an_older_or_absent_super_conductor_is_reported(front: Front, server: str) -> None:
     front.doorbells.guests = NoConsoles(front.database, front.registry, 60.0)
     assert "offers no consoles" in refusal(ask(front, server, {}, ADMIN), 409)
     bus = Bus(embedded_url())  # nobody listens there
@@ -161,7 +161,7 @@ class NoConsoles(GuestReader):
         raise errors.Unsupported("This release offers no consoles.")
 
 
-def test_a_cell_that_does_not_answer_is_named_to_administrators(front: Front, server: str, tmp_path: Path) -> None:
+def test_administrators_see_the_name_of_a_silent_cell(front: Front, server: str, tmp_path: Path) -> None:
     front.cell.database.dispose_connections()
     (tmp_path / "cell1.db").rename(tmp_path / "away.db")
     assert "cell 'cell1'" in refusal(ask(front, server, {}, ADMIN), 409)

@@ -147,7 +147,7 @@ def in_state(front: Front, opened: Operation, state: OperationState) -> None:
 
 @pytest.mark.parametrize("action", [("migrate", None), ("resize", {"flavorRef": "9"}), ("os-migrateLive", LIVE)])
 @pytest.mark.parametrize("state", [OperationState.PLACING, OperationState.HOLDING, OperationState.BUILDING])
-def test_an_evacuation_ends_a_move_from_the_dead_host(
+def test_an_evacuation_ends_a_move_from_the_host(
     front: Front, server: str, action: tuple[str, Any], state: OperationState, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("api.servers.interruption.BUILDING_PATIENCE_S", 0.1)
@@ -194,7 +194,7 @@ def verifying(front: Front, server: str) -> Operation:
     return opened
 
 
-def test_a_resized_server_goes_back_from_a_dead_host(front: Front, server: str) -> None:
+def test_a_resized_server_returns_from_a_dead_host(front: Front, server: str) -> None:
     opened = verifying(front, server)
     call_down(front, "h2")
     assert "its disk is on host h1" in refusal(act(front, server, "evacuate", {"host": "h3"}, ADMIN), 409)
@@ -218,7 +218,7 @@ def test_a_resized_server_leaves_two_dead_hosts(front: Front, server: str) -> No
     assert ended.outcome == "done"
 
 
-def test_a_resize_is_not_reverted_to_a_dead_host(front: Front, server: str) -> None:
+def test_a_resize_cannot_revert_to_a_dead_host(front: Front, server: str) -> None:
     verifying(front, server)
     call_down(front, "h1")
     assert "its host is down" in refusal(act(front, server, "revertResize"), 409)
@@ -228,7 +228,7 @@ def test_a_resize_is_not_reverted_to_a_dead_host(front: Front, server: str) -> N
 # -- failed servers ----------------------------------------------------------------------------------------------------------------
 
 
-def test_a_failed_server_takes_what_nova_lets_it_take(front: Front, server: str) -> None:
+def test_a_failed_server_accepts_the_actions_nova_allows(front: Front, server: str) -> None:
     write(front, server, last_number=4, task_number=4, task_state="failed")
     assert front.get("/v2.1/servers/detail", NEW).json["servers"][0]["status"] == "ERROR"
     for action, value in NEEDS_AGENT:

@@ -33,7 +33,7 @@ def test_what_is_still_queued_is_gone_at_once(front: Front) -> None:
     assert front.doorbells.next() == ("build", front.batch_of(other))
 
 
-def test_what_a_cell_has_is_marked_and_the_conductor_told(front: Front) -> None:
+def test_a_delete_marks_servers_and_notifies_the_conductor(front: Front) -> None:
     """The API writes to no cell: the row there is as it was."""
     uuid = front.boot()
     front.hand_over()

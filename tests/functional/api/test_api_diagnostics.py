@@ -167,7 +167,7 @@ def test_a_host_that_does_not_answer_is_named(front: Front, server: str) -> None
     ("about_agent", "reason"),
     [({"forced_down": True}, "is down"), ({"version": DIAGNOSING_VERSION - 1}, "older release, which cannot answer this")],
 )
-def test_an_agent_that_could_not_answer_is_not_asked(
+def test_an_agent_unable_to_answer_gets_no_request(
     front: Front, server: str, driver: SimulatedDriver, about_agent: dict[str, object], reason: str
 ) -> None:
     front.cell.write(lambda tx: tx.execute(sa.update(services).values(**about_agent)))

@@ -115,7 +115,7 @@ def test_the_version_is_echoed_in_both_headers(front: Front, headers: dict[str, 
         assert answer.headers["vary"] == "OpenStack-API-Version, X-OpenStack-Nova-API-Version"
 
 
-def test_a_version_that_is_not_served_is_406_and_a_malformed_one_400(front: Front) -> None:
+def test_unserved_versions_are_406_and_malformed_ones_400(front: Front) -> None:
     """Telling which ones are served."""
     newer = front.get("/v2.1/servers", {"OpenStack-API-Version": "compute 2.999"})
     assert newer.status_code == 406
@@ -130,7 +130,7 @@ def test_version_documents_ignore_the_requested_version(front: Front) -> None:
         assert front.get(path, {"OpenStack-API-Version": "compute 2.999"}).status_code == 200
 
 
-def test_every_answer_has_a_request_id_of_its_own(front: Front) -> None:
+def test_every_answer_has_its_request_id(front: Front) -> None:
     """Errors most of all."""
     seen = set()
     for path in ("/", "/v2.1/servers", "/v2.1/servers/nobody", "/nowhere"):
@@ -141,7 +141,7 @@ def test_every_answer_has_a_request_id_of_its_own(front: Front) -> None:
     assert len(seen) == 4
 
 
-def test_unknown_paths_and_methods_have_the_form_of_errors(front: Front) -> None:
+def test_unknown_paths_and_methods_return_formatted_errors(front: Front) -> None:
     """404 and 405."""
     for path in ("/v2.1/os-anything", "/v2.1/p1/os-anything", "/v3", "/v2.1/servers/x/y/z", "/os-volumes"):
         answer = front.get(path)
@@ -153,7 +153,7 @@ def test_unknown_paths_and_methods_have_the_form_of_errors(front: Front) -> None
         assert (answer.status_code, answer.json["badMethod"]["code"]) == (405, 405)
 
 
-def test_the_project_comes_from_the_path_or_the_header(front: Front) -> None:
+def test_the_project_comes_from_path_or_header(front: Front) -> None:
     """Both must agree; neither means the default."""
     uuid = front.boot(headers=TENANT)
     for answer in (
@@ -177,7 +177,7 @@ def test_who_sends_roles_without_admin_is_none(front: Front, roles: str | None, 
     assert answer.status_code == (200 if admin else 403)
 
 
-def test_an_unexpected_error_tells_nothing_but_its_request_id(front: Front, caplog: pytest.LogCaptureFixture) -> None:
+def test_an_unexpected_error_shows_only_its_request_id(front: Front, caplog: pytest.LogCaptureFixture) -> None:
     """The log has the rest, under that id."""
 
     class Broken:
@@ -194,7 +194,7 @@ def test_an_unexpected_error_tells_nothing_but_its_request_id(front: Front, capl
     assert "secret detail" in caplog.text
 
 
-def test_a_database_that_cannot_be_reached_is_503_without_its_address(front: Front, tmp_path: Path) -> None:
+def test_an_unreachable_database_is_503_without_its_address(front: Front, tmp_path: Path) -> None:
     """Whoever asks may try again; where the database is, is not told."""
     away = Database(f"sqlite:///{tmp_path}/missing/api.db")
     client = falcon.testing.TestClient(build_app(front.settings, front.registry, away, front.bus))
@@ -204,9 +204,7 @@ def test_a_database_that_cannot_be_reached_is_503_without_its_address(front: Fro
         assert str(tmp_path) not in answer.text
 
 
-def test_a_database_that_is_away_is_named_in_the_log_once_for_many_requests(
-    front: Front, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_an_absent_database_is_logged_once(front: Front, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     away = Database(f"sqlite:///{tmp_path}/missing/api.db")
     client = falcon.testing.TestClient(build_app(front.settings, front.registry, away, front.bus))
     for _ in range(20):

@@ -96,9 +96,7 @@ def running(front: Front, name: str = "web", headers: dict[str, str] | None = No
     return uuid
 
 
-def test_what_conductors_find_out_is_told_in_lists_until_the_cell_is_followed_again(
-    front: Front, conductor: Conductor, cut: Cut
-) -> None:
+def test_lists_show_findings_of_conductors_about_silent_cells(front: Front, conductor: Conductor, cut: Cut) -> None:
     """By every process of the API, without asking the cell; what happened meanwhile is in the summaries before."""
     uuid = running(front, headers=TENANT)
     waiting = front.boot("waiting", headers=TENANT)
@@ -128,9 +126,7 @@ def test_what_conductors_find_out_is_told_in_lists_until_the_cell_is_followed_ag
     assert {s["id"]: s["status"] for s in listed.json["servers"]} == {uuid: "ACTIVE", waiting: "ACTIVE"}
 
 
-def test_a_conductor_that_starts_keeps_what_was_noted_while_the_cell_is_silent(
-    front: Front, conductor: Conductor, cut: Cut
-) -> None:
+def test_a_starting_conductor_preserves_notes_on_silent_cells(front: Front, conductor: Conductor, cut: Cut) -> None:
     """It has not asked the cell yet, so it asks before it takes anything back."""
     front.database.write(silences.begin_silences, [Silence(cell_uuid=CELL1_UUID, since=SINCE, reason="r")])
     cut.off(conductor.registry)
@@ -139,7 +135,7 @@ def test_a_conductor_that_starts_keeps_what_was_noted_while_the_cell_is_silent(
     assert conductor.noted == {CELL1_UUID: SINCE}
 
 
-def test_one_that_finds_the_cell_answering_waits_for_its_feed(front: Front, conductor: Conductor) -> None:
+def test_a_conductor_waits_for_the_returning_cells_feed(front: Front, conductor: Conductor) -> None:
     """Whoever noted it may be gone by then."""
     uuid = front.boot()
     front.hand_over()
@@ -151,7 +147,7 @@ def test_one_that_finds_the_cell_answering_waits_for_its_feed(front: Front, cond
     assert conductor.noted == {}
 
 
-def test_cells_that_are_gone_or_cannot_be_used_are_noted_so(front: Front, conductor: Conductor) -> None:
+def test_missing_and_unusable_cells_are_noted(front: Front, conductor: Conductor) -> None:
     """A URL may be malformed since before it was checked."""
     mapping = CellMapping(uuid=FAR_UUID, name="far", database_url="nonsense", transport_url="none:///")
     front.database.write(cell_mappings.create, mapping)
@@ -173,7 +169,7 @@ def test_looking_costs_one_statement_while_all_is_well(front: Front, conductor: 
     assert asked == ["api"]
 
 
-def test_a_show_tells_since_when_its_cell_is_silent(front: Front, conductor: Conductor, cut: Cut) -> None:
+def test_a_show_says_since_when_cells_are_silent(front: Front, conductor: Conductor, cut: Cut) -> None:
     """As conductors have noted it, or as this process has met it."""
     uuid = running(front)
     cut.off()
@@ -201,7 +197,7 @@ def test_lists_may_be_told_to_fail_instead(tmp_path: Path) -> None:
     front.close()
 
 
-def test_from_2_69_on_servers_of_a_silent_cell_are_unknown(front: Front) -> None:
+def test_silent_cells_servers_are_unknown_from_2_69(front: Front) -> None:
     """With the keys that the Compute API has for them, and no others; the order and the pages are those of any list."""
     uuid = running(front)
     waiting = front.boot("waiting")
@@ -229,9 +225,7 @@ def test_from_2_69_on_servers_of_a_silent_cell_are_unknown(front: Front) -> None
     assert (alone["status"], alone["OS-EXT-AZ:availability_zone"], alone["OS-EXT-STS:power_state"]) == ("UNKNOWN", "north", 0)
 
 
-def test_quota_is_right_while_a_cell_is_silent_and_what_was_decided_meanwhile_wins(
-    front: Front, conductor: Conductor, cut: Cut
-) -> None:
+def test_quota_stays_right_while_a_cell_is_silent(front: Front, conductor: Conductor, cut: Cut) -> None:
     """A server deleted then counts no more, is gone from lists, and stays so when its cell says that it has become ACTIVE."""
     deleted, kept = front.boot("deleted", TENANT), front.boot("kept", TENANT)
     front.hand_over()
@@ -259,9 +253,7 @@ def test_quota_is_right_while_a_cell_is_silent_and_what_was_decided_meanwhile_wi
     assert statuses == {"kept": "ACTIVE", "another": "BUILD"}
 
 
-def test_a_cell_that_was_away_for_longer_than_its_feed_is_kept_is_read_row_by_row(
-    front: Front, conductor: Conductor, cut: Cut
-) -> None:
+def test_a_cell_away_beyond_its_feed_is_reread(front: Front, conductor: Conductor, cut: Cut) -> None:
     """And is known again after that."""
     uuids = [front.boot(), front.boot()]
     front.hand_over()
@@ -278,7 +270,7 @@ def test_a_cell_that_was_away_for_longer_than_its_feed_is_kept_is_read_row_by_ro
     assert [(s["id"], s["status"]) for s in front.get("/v2.1/servers/detail").json["servers"]] == [(uuids[1], "ACTIVE")]
 
 
-def test_the_state_of_hosts_is_not_waited_for_longer_than_allowed(front: Front) -> None:
+def test_the_wait_for_host_states_is_bounded(front: Front) -> None:
     """A server that takes connections and never answers costs its own cell's part of the answer, and no more."""
     front.heartbeat("h1")
     with socket.create_server(("127.0.0.1", 0)) as listener:

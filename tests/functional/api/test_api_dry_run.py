@@ -77,7 +77,7 @@ def hosts_of(found: Any) -> list[str | None]:
     return [server["host"] for server in found["servers"]]
 
 
-def test_a_boot_gets_the_hosts_that_the_dry_run_named(front: Front) -> None:
+def test_a_boot_gets_its_dry_runs_hosts(front: Front) -> None:
     """Again and again, until the hosts are full."""
     for count in (1, 3, 1):
         asked = body(min_count=count, max_count=count)
@@ -89,7 +89,7 @@ def test_a_boot_gets_the_hosts_that_the_dry_run_named(front: Front) -> None:
     assert (refused["outcome"], hosts_of(refused)) == ("refused", [None] * 9)
 
 
-def test_each_server_has_its_scores_and_each_filter_what_it_left(front: Front) -> None:
+def test_servers_show_scores_and_filters_their_remaining_hosts(front: Front) -> None:
     found = told(front, body(max_count=3, min_count=3))
     first, second, third = found["servers"]
     assert [server["name"] for server in found["servers"]] == ["web-1", "web-2", "web-3"]
@@ -127,7 +127,7 @@ def test_hints_that_no_filter_reads_are_told(front: Front) -> None:
     assert told(front, body())["unread_hints"] == []
 
 
-def test_where_no_single_change_is_enough_two_are_told_and_the_largest_flavor_of_the_project(front: Front) -> None:
+def test_two_changes_and_the_largest_flavor_are_named(front: Front) -> None:
     sizes = {"s": (2, 2048), "m": (4, 4096), "private": (8, 8192), "off": (10, 8192), "huge": (99, 10**6)}
     for name, (vcpus, memory_mb) in sizes.items():
         made = Flavor(flavor_id=name, name=name, vcpus=vcpus, memory_mb=memory_mb)
@@ -144,14 +144,14 @@ def test_where_no_single_change_is_enough_two_are_told_and_the_largest_flavor_of
     assert refusal.endswith("It would have fitted with a flavor of fewer vCPUs and less memory.")
 
 
-def test_fewer_servers_are_placed_if_the_request_allows_that(front: Front) -> None:
+def test_fewer_servers_are_placed_if_allowed(front: Front) -> None:
     found = told(front, body(min_count=1, max_count=8))
     assert found["outcome"] == "partial"
     assert sum(host is not None for host in hosts_of(found)) == 5
     assert "instance 6 of 8" in found["refusals"][0]
 
 
-def test_a_quota_that_would_refuse_is_named_beside_the_hosts(front: Front) -> None:
+def test_a_refusing_quota_is_named_beside_the_hosts(front: Front) -> None:
     front.database.write(quotas.change_limits, "p1", OwnLimits(instances=2))
     for least, outcome, names in ((3, "refused", ["web-1", "web-2", "web-3"]), (1, "placed", ["web-1", "web-2"])):
         found = told(front, body(min_count=least, max_count=3), TENANT | {"X-Roles": "admin"})
@@ -191,7 +191,7 @@ def test_hosts_that_are_equally_good_are_counted(lonely: Front) -> None:
         assert told(lonely, body())["one_of"] == 3
 
 
-def test_what_a_boot_refuses_a_dry_run_refuses_with_the_same_words(front: Front) -> None:
+def test_a_dry_run_refuses_with_the_boots_words(front: Front) -> None:
     bad: list[dict[str, Any]] = [
         body(flavorRef="none"),
         body(availability_zone="nowhere"),
@@ -229,7 +229,7 @@ def test_a_scheduler_that_is_away_is_told_clearly(lonely: Front) -> None:
     assert contents(lonely) == before
 
 
-def test_a_scheduler_that_does_not_know_all_hosts_yet_says_so(lonely: Front) -> None:
+def test_a_scheduler_reports_that_hosts_are_unknown(lonely: Front) -> None:
     """Right after its start: a host that is silent may be about to come back."""
     lonely.heartbeat("h3", 1.0)
     with scheduler_of(lonely, FAST.__replace__(warm_up=60.0)):
@@ -237,7 +237,7 @@ def test_a_scheduler_that_does_not_know_all_hosts_yet_says_so(lonely: Front) -> 
         assert told(lonely, body())["outcome"] == "placed"
 
 
-def test_an_all_in_one_places_a_server_where_its_dry_run_said(tmp_path: Path) -> None:
+def test_an_all_in_one_follows_its_dry_run(tmp_path: Path) -> None:
     hosts = [region.host("small", vcpus=4), region.host("large", cell="cell2", vcpus=32)]
     with region.region(tmp_path, hosts) as deployment:
         document = {"server": {"name": "web", "flavorRef": "tiny", "imageRef": IMAGE}}

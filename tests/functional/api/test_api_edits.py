@@ -68,7 +68,7 @@ def message(answer: falcon.testing.Result) -> str:
 # -- name and description --------------------------------------------------------------------------------------------------------
 
 
-def test_the_answer_to_a_change_has_fewer_fields_than_the_server(front: Front, server: str) -> None:
+def test_the_answer_to_a_change_has_fewer_fields(front: Front, server: str) -> None:
     """For administrators, too: neither hosts nor states."""
     for version, more in (("2.1", set()), ("2.19", {"locked", "description"}), ("2.63", {"locked", "description", "tags"})):
         headers = ADMIN | {"OpenStack-API-Version": f"compute {version}"}
@@ -77,7 +77,7 @@ def test_the_answer_to_a_change_has_fewer_fields_than_the_server(front: Front, s
         assert set(answer.json["server"]) == CHANGED | more | certificates
 
 
-def test_the_answer_to_a_change_is_the_whole_server_since_2_75(front: Front, server: str) -> None:
+def test_a_change_returns_all_fields_since_2_75(front: Front, server: str) -> None:
     for headers in (ADMIN, NEW):
         answer = ask(front, "PUT", server, {"server": {"name": "db"}}, headers | {"OpenStack-API-Version": "compute 2.75"})
         assert answer.json["server"] == show(front, server, headers | {"OpenStack-API-Version": "compute 2.75"})
@@ -130,7 +130,7 @@ def test_a_resize_may_change_the_disk_config(front: Front, server: str) -> None:
     assert show(front, server)["OS-DCF:diskConfig"] == "AUTO"
 
 
-def test_name_and_description_change_and_the_answer_is_the_server(front: Front, server: str) -> None:
+def test_name_and_description_changes_return_the_server(front: Front, server: str) -> None:
     answer = ask(front, "PUT", server, {"server": {"name": "db", "description": "back end"}})
     shown = show(front, server)
     assert (answer.status_code, answer.json["server"]) == (200, {name: shown[name] for name in answer.json["server"]})
@@ -142,7 +142,7 @@ def test_name_and_description_change_and_the_answer_is_the_server(front: Front, 
     assert show(front, server)["name"] == "db"
 
 
-def test_a_server_in_a_cell_keeps_its_edits_while_it_lives_on(front: Front, server: str) -> None:
+def test_edits_of_a_server_in_a_cell_last(front: Front, server: str) -> None:
     ask(front, "PUT", server, {"server": {"name": "db"}})
     front.hand_over()
     ask(front, "PUT", f"{server}/tags/blue")
@@ -200,7 +200,7 @@ def test_metadata_is_merged_replaced_and_deleted(front: Front, server: str) -> N
     assert show(front, server)["metadata"] == {}
 
 
-def test_a_server_has_128_items_of_metadata_at_most(front: Front, server: str) -> None:
+def test_a_server_has_at_most_128_metadata_items(front: Front, server: str) -> None:
     path = f"{server}/metadata"
     full = {f"k{number}": "v" for number in range(128)}
     assert ask(front, "PUT", path, {"metadata": full}).status_code == 200
@@ -290,7 +290,7 @@ def test_there_are_no_tags_before_their_version(front: Front, server: str) -> No
         assert ask(front, method, f"{server}/{path}", headers=old).status_code == 404
 
 
-def test_odd_texts_come_back_as_they_were_or_are_refused(front: Front, server: str) -> None:
+def test_odd_texts_are_preserved_or_refused(front: Front, server: str) -> None:
     """In bodies and in paths."""
     for text in HOSTILE:
         described = ask(front, "PUT", server, {"server": {"description": text}})
@@ -342,7 +342,7 @@ CHANGES: tuple[tuple[str, str, Any], ...] = (
 
 
 @pytest.mark.parametrize("holder", [NEW, ADMIN])
-def test_a_locked_server_stays_as_it_is_until_it_is_unlocked(front: Front, server: str, holder: dict[str, str]) -> None:
+def test_a_locked_server_is_unchanged_until_unlocked(front: Front, server: str, holder: dict[str, str]) -> None:
     """It may be renamed and read all the same, and an administrator does what he wants."""
     answer = act(front, server, {"lock": None}, holder)
     assert (answer.status_code, answer.content) == (202, b"")
@@ -362,7 +362,7 @@ def test_a_locked_server_stays_as_it_is_until_it_is_unlocked(front: Front, serve
     assert ask(front, "DELETE", server).status_code == 204
 
 
-def test_an_owner_does_not_open_the_lock_of_an_administrator(front: Front, server: str) -> None:
+def test_an_owner_cannot_open_an_administrators_lock(front: Front, server: str) -> None:
     """Nor make it his own by locking the server again. An administrator opens every lock."""
     act(front, server, {"lock": None}, ADMIN)
     assert act(front, server, {"lock": None}).status_code == 202
@@ -411,7 +411,7 @@ EVERYTHING: tuple[tuple[str, str, Any], ...] = (
 )
 
 
-def test_what_is_not_there_or_another_projects_is_not_found(front: Front, server: str) -> None:
+def test_missing_and_foreign_servers_are_404(front: Front, server: str) -> None:
     gone = front.boot("gone", TENANT)
     front.delete(gone, TENANT)
     before = show(front, server)

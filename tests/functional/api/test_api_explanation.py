@@ -72,7 +72,7 @@ def test_an_administrator_reads_everything(front: Front) -> None:
     assert (second["number"], second["host"], second["outcome"]) == (2, "h2", "building")
 
 
-def test_a_tenant_reads_a_sentence_that_names_no_host(front: Front) -> None:
+def test_a_tenant_reads_a_sentence_without_hosts(front: Front) -> None:
     """At every moment of a server's life."""
     server = front.boot(headers=TENANT)
     path = f"/v2.1/servers/{server}/explanation"
@@ -97,7 +97,7 @@ def test_a_tenant_reads_a_sentence_that_names_no_host(front: Front) -> None:
     assert front.get(path, OTHER_TENANT).status_code == 404
 
 
-def test_a_refused_boot_says_why_and_had_no_attempt(front: Front) -> None:
+def test_a_refused_boot_says_why_without_an_attempt(front: Front) -> None:
     """All decisions are told in their order; the newest counts."""
     server = front.boot()
     relaxations = (Relaxation(asked=Asked.VCPUS, less=2), Relaxation(asked=Asked.CELL, places=("cell1",)))
@@ -113,7 +113,7 @@ def test_a_refused_boot_says_why_and_had_no_attempt(front: Front) -> None:
     assert told["would_have_fitted"] == ["with a flavor of 2 vCPUs less"]
 
 
-def test_what_waits_says_so_to_tenants_and_for_what_to_administrators(front: Front) -> None:
+def test_tenants_see_waiting_and_administrators_its_reason(front: Front) -> None:
     server = front.boot(headers=TENANT)
     path = f"/v2.1/servers/{server}/explanation"
     nowhere = (DecidedInstance(instance_uuid=server, host=None),)
@@ -147,7 +147,7 @@ AMOUNTS = (
 
 
 @pytest.mark.parametrize("sentence", COUNTED)
-def test_tenants_read_nothing_of_how_large_and_full_the_fleet_is(front: Front, sentence: str) -> None:
+def test_tenants_learn_nothing_of_fleet_size_and_load(front: Front, sentence: str) -> None:
     """Unless the option says so; administrators read all."""
     server = front.boot(headers=TENANT)
     decide(front, server, message=sentence, choices=(DecidedInstance(instance_uuid=server, host=None),), relaxations=AMOUNTS)
@@ -170,7 +170,7 @@ def test_tenants_read_nothing_of_how_large_and_full_the_fleet_is(front: Front, s
     assert "2 vCPUs less" in front.get(paths[1], TENANT).text
 
 
-def test_what_would_have_been_enough_is_told_to_tenants_in_safe_words(front: Front) -> None:
+def test_tenants_read_sufficient_changes_in_safe_words(front: Front) -> None:
     """A list that is empty says that no single change would have been; none at all that nobody looked."""
     server = front.boot(headers=TENANT)
 
@@ -191,7 +191,7 @@ def test_what_would_have_been_enough_is_told_to_tenants_in_safe_words(front: Fro
     assert front.get(f"/v2.1/servers/{server}/explanation", TENANT).json["explanation"]["would_have_fitted"] is None
 
 
-def test_where_no_single_change_is_enough_two_are_told_and_a_flavor(front: Front) -> None:
+def test_two_changes_and_a_flavor_are_named(front: Front) -> None:
     """Tenants read of the smallest two that they can know of, without amounts."""
     server = front.boot(headers=TENANT)
     amount, cell = Relaxation(asked=Asked.VCPUS, less=2, share=0.5), Relaxation(asked=Asked.CELL, places=("cell1",))
@@ -213,7 +213,7 @@ def test_where_no_single_change_is_enough_two_are_told_and_a_flavor(front: Front
     assert everything["decisions"][0]["pairs"][0]["second"]["places"] == ["cell1"]
 
 
-def test_a_server_that_was_moved_is_explained_by_the_decisions_about_all_its_bodies(front: Front) -> None:
+def test_a_moved_server_is_explained_by_all_decisions(front: Front) -> None:
     """The sentence is about the body that it is: a migration that found no host since says nothing of where it runs."""
     server = front.boot(headers=TENANT)
     front.hand_over("h1")
@@ -304,7 +304,7 @@ def test_the_status_names_two_machines_of_one_host(front: Front) -> None:
     assert cell["refused_machines"] == [{"host": "h1", "machine": "rack-a", "refused": "rack-b"}]
 
 
-def test_the_status_counts_cells_hosts_servers_and_the_queue(front: Front) -> None:
+def test_the_status_counts_cells_hosts_servers_and_queue(front: Front) -> None:
     """For administrators."""
     running = front.boot(max_count=2)
     front.hand_over()
@@ -346,7 +346,7 @@ def test_the_status_counts_cells_hosts_servers_and_the_queue(front: Front) -> No
     assert front.get("/v2.1/superconductor/status", TENANT).status_code == 403
 
 
-def test_the_status_names_hosts_that_are_up_in_two_cells(front: Front) -> None:
+def test_the_status_names_hosts_up_in_two_cells(front: Front) -> None:
     """Nothing goes to these."""
     url, cell2 = front.ground.database("cell2"), str(uuid.uuid4())
     mapping = CellMapping(uuid=cell2, name="cell2", database_url=url, transport_url=front.ground.bus("cell2"))

@@ -43,7 +43,7 @@ def message(answer: falcon.testing.Result) -> str:
     return str(body["message"])
 
 
-def test_a_flavor_is_created_with_all_of_its_fields(front: Front) -> None:
+def test_a_flavor_is_created_with_all_fields(front: Front) -> None:
     fields = {"id": 7, "OS-FLV-EXT-DATA:ephemeral": "5", "swap": "1024", "rxtx_factor": "2.5", "os-flavor-access:is_public": "no"}
     answer = create(front, at("2.55"), description="small", **fields)
     assert answer.status_code == 200
@@ -67,7 +67,7 @@ def test_a_flavor_is_created_with_all_of_its_fields(front: Front) -> None:
     assert (made.swap_mb, made.ephemeral_gb, made.is_public) == (1024, 5, False)
 
 
-def test_a_bandwidth_factor_is_kept_shown_and_sorted_by(front: Front) -> None:
+def test_a_bandwidth_factor_is_stored_shown_and_sorted(front: Front) -> None:
     factors = {"a": 2, "b": "0.1", "c": 3.40282e38}
     for flavor_id, factor in factors.items():
         create(front, id=flavor_id, name=flavor_id, rxtx_factor=factor)
@@ -77,7 +77,7 @@ def test_a_bandwidth_factor_is_kept_shown_and_sorted_by(front: Front) -> None:
     assert {factor for _, factor in shown[1:-2]} == {1.0}
 
 
-def test_a_flavor_that_an_earlier_release_adds_has_the_factor_1(front: Front) -> None:
+def test_an_earlier_releases_flavor_has_factor_1(front: Front) -> None:
     """It does not know the column."""
     row = {"flavor_id": "a", "name": "a", "vcpus": 1, "memory_mb": 1, "extra_specs": "{}"}
     front.database.write(lambda tx: tx.execute(sa.insert(tables.flavors).values(row)))
@@ -85,7 +85,7 @@ def test_a_flavor_that_an_earlier_release_adds_has_the_factor_1(front: Front) ->
 
 
 @pytest.mark.parametrize("flavor_id", [{}, {"id": None}])
-def test_a_flavor_without_an_id_gets_one_and_can_be_booted(front: Front, flavor_id: dict[str, Any]) -> None:
+def test_a_flavor_without_id_gets_one_and_boots(front: Front, flavor_id: dict[str, Any]) -> None:
     made = create(front, **flavor_id).json["flavor"]["id"]
     assert len(made) == 36
     front.boot(headers=TENANT, flavorRef=made)
@@ -164,7 +164,7 @@ def test_a_server_keeps_no_description_of_its_flavor(front: Front) -> None:
         ({"os-flavor-access:is_public": "maybe"}, "flavor.os-flavor-access:is_public: 'maybe' is not one of"),
     ],
 )
-def test_a_flavor_that_cannot_be_is_refused_by_name(front: Front, fields: dict[str, Any], text: str) -> None:
+def test_an_impossible_flavor_is_refused_by_name(front: Front, fields: dict[str, Any], text: str) -> None:
     answer = create(front, **fields)
     assert answer.status_code == 400
     assert message(answer).startswith(text)
@@ -172,7 +172,7 @@ def test_a_flavor_that_cannot_be_is_refused_by_name(front: Front, fields: dict[s
 
 
 @pytest.mark.parametrize("taken", [{"id": "1"}, {"name": "m1.small"}])
-def test_an_id_or_name_that_is_taken_is_a_conflict(front: Front, taken: dict[str, Any]) -> None:
+def test_a_used_id_or_name_is_a_conflict(front: Front, taken: dict[str, Any]) -> None:
     assert create(front, **taken).status_code == 409
 
 
@@ -266,7 +266,7 @@ def test_extra_specs_that_the_scheduler_refuses(front: Front, method: str, key: 
     assert front.database.read(flavors.get, "1").extra_specs == {"a": "b"}
 
 
-def test_extra_specs_of_a_flavor_that_does_not_exist(front: Front) -> None:
+def test_extra_specs_of_a_missing_flavor_are_refused(front: Front) -> None:
     path = f"{FLAVORS}/nope/os-extra_specs"
     assert send(front, "POST", path, {"extra_specs": {"k": "v"}}).status_code == 404
     assert send(front, "PUT", f"{path}/k", {"k": "v"}).status_code == 404

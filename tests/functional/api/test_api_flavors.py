@@ -9,7 +9,7 @@ from objects.flavor import Flavor
 from tests.support.api import TENANT, Front
 
 
-def test_a_flavor_is_shown_in_the_words_of_the_compute_api(front: Front) -> None:
+def test_a_flavor_is_shown_like_the_compute_api(front: Front) -> None:
     """An empty swap is an empty text there."""
     shown = front.get("/v2.1/flavors/1").json["flavor"]
     assert shown.pop("links")[0] == {"rel": "self", "href": "http://falconframework.org/v2.1/flavors/1"}
@@ -29,7 +29,7 @@ def test_a_flavor_is_shown_in_the_words_of_the_compute_api(front: Front) -> None
     assert front.get("/v2.1/flavors/1/os-extra_specs").json == {"extra_specs": {"a": "b"}}
 
 
-def test_lists_are_short_or_detailed_and_in_order_of_size(front: Front) -> None:
+def test_lists_are_short_or_detailed_by_size(front: Front) -> None:
     """Public ones, unless an administrator asks for others."""
     short = front.get("/v2.1/flavors").json["flavors"]
     assert [set(flavor) for flavor in short] == [{"id", "name", "links"}] * 2

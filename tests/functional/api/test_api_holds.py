@@ -98,7 +98,7 @@ def mapped_hosts(front: Front, shown: Any) -> list[str]:
     ]
 
 
-def test_a_hold_has_hosts_and_its_servers_get_them(front: Front) -> None:
+def test_servers_of_a_hold_get_its_hosts(front: Front) -> None:
     answer = ask(front, max_count=3, min_count=3)
     made = answer.json["hold"]
     assert (made["state"], [server["name"] for server in made["servers"]]) == ("placing", ["web-1", "web-2", "web-3"])

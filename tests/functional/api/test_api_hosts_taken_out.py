@@ -71,7 +71,7 @@ def test_no_boot_after_the_answer(front: Front, tell: Callable[..., None], out: 
         assert placed(front, 4) == {"h2"}, "neither has heard that h1 is back"
 
 
-def test_a_boot_waits_for_a_host_that_was_just_let_in(front: Front) -> None:
+def test_a_boot_waits_for_a_newly_admitted_host(front: Front) -> None:
     """It is not refused: the scheduler knows that something was said of the host, and reads what it was."""
     with scheduler_of(front, PATIENT):
         for host in ("h0", "h1", "h2"):

@@ -61,7 +61,7 @@ def test_nodes_of_mapped_hosts_are_listed(front: Front) -> None:
     assert (sums["count"], sums["vcpus"], sums["memory_mb_used"]) == (2, 12, 1024)
 
 
-def test_newer_versions_name_them_by_uuid_and_show_no_amounts_in_the_end(front: Front) -> None:
+def test_newer_versions_use_uuids_and_hide_amounts(front: Front) -> None:
     one = front.get(f"{PATH}/detail", UUIDS).json["hypervisors"][0]
     assert len(one["id"]) == 36
     assert one["cpu_info"] == {}

@@ -161,7 +161,7 @@ def test_a_moved_server_is_rebuilt(scheduled: Front) -> None:
     rebuild(scheduled, server, FAST)
 
 
-def test_a_full_host_takes_a_rebuild_of_its_server(scheduled: Front) -> None:
+def test_a_full_host_rebuilds_its_server(scheduled: Front) -> None:
     """The claim stays as it is, so no filter of amounts is asked."""
     whole = Flavor(flavor_id="whole", name="whole", vcpus=16, memory_mb=1024, root_gb=1)
     scheduled.database.write(flavors.create, whole)
@@ -242,7 +242,7 @@ def test_an_image_that_is_not_active_is_refused(scheduled: Front, door: str, cas
     assert (answer.status_code, image_id in answer.text) == (400, True), answer.text
 
 
-def test_an_administrator_rebuilds_from_images_of_the_server_project(scheduled: Front) -> None:
+def test_an_administrator_rebuilds_from_the_projects_images(scheduled: Front) -> None:
     store, image_id = FolderStore(scheduled.settings.images_folder), "20000000-0000-4000-8000-000000000002"
     store.add_image([b"x" * 512], name="x", image_id=image_id, disk_format="raw", owner="p1")
     row(scheduled, image_id, "p1", complete=True)
@@ -257,7 +257,7 @@ def test_a_flavor_without_a_disk_is_for_administrators(front: Front) -> None:
     assert spec_of(front, server).taken_amounts.disk_gb == 1
 
 
-def test_an_image_of_unknown_size_needs_a_root_disk(front: Front) -> None:
+def test_an_image_of_unknown_size_needs_a_disk(front: Front) -> None:
     """It may be one of Glance's, whose disk is as large as nobody here knows."""
     assert ask(front, {"imageRef": IMAGE}).status_code == 202
     refused = ask(front, {"imageRef": IMAGE, "flavorRef": "no-disk"})

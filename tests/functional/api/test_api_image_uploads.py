@@ -128,13 +128,13 @@ def test_image_content_is_downloaded(front: Front, store: FolderStore) -> None:
     assert front.get(f"{IMAGES}/{of_operator.id}/file", OTHER_TENANT).content == CONTENT
 
 
-def test_uploaded_image_has_the_md5_that_its_uploader_compares(front: Front, store: FolderStore) -> None:
+def test_an_uploaded_image_has_its_md5(front: Front, store: FolderStore) -> None:
     image = seen(front, uploaded(front))
     assert image is not None
     assert image["checksum"] == hashlib.md5(CONTENT, usedforsecurity=False).hexdigest()
 
 
-def test_an_image_is_queued_until_its_content_is_there(front: Front, store: FolderStore) -> None:
+def test_an_image_is_queued_until_its_content_arrives(front: Front, store: FolderStore) -> None:
     made = created(front, min_disk=2, os_distro="debian")
     assert (made["status"], made["visibility"], made["disk_format"], made["size"]) == ("queued", "private", "raw", None)
     jsonschema.validate(made, front.get("/image/v2/schemas/image", TENANT).json)
@@ -181,7 +181,7 @@ def test_what_cannot_be_had_is_refused(front: Front, fields: dict[str, Any], wor
     assert front.database.read(server_images.list_incomplete, None) == []
 
 
-def test_content_that_no_host_may_open_is_refused_and_can_be_sent_again(front: Front, store: FolderStore) -> None:
+def test_unsafe_content_is_refused_and_can_be_replaced(front: Front, store: FolderStore) -> None:
     image_id = created(front)["id"]
     for content, words in ((b"", "empty"), (b"QFI\xfb" + bytes(1020), "qcow2")):
         answer = upload(front, image_id, content)
@@ -217,7 +217,7 @@ def test_a_deleted_image_leaves_nothing(front: Front, store: FolderStore) -> Non
     assert store.list_images() == []
 
 
-def test_an_image_that_is_deleted_while_its_content_comes_leaves_nothing(front: Front, store: FolderStore) -> None:
+def test_an_image_deleted_during_its_upload_leaves_nothing(front: Front, store: FolderStore) -> None:
     image = created(front)
     row = front.database.read(server_images.get, image["id"], None)
     assert row is not None
@@ -258,7 +258,7 @@ def test_a_property_has_no_name_of_a_field(front: Front) -> None:
     assert front.get(path, TENANT).json == {"metadata": {}}
 
 
-def test_an_image_without_content_has_no_metadata_to_change(front: Front) -> None:
+def test_an_image_without_content_has_no_metadata(front: Front) -> None:
     image_id = created(front, a="b")["id"]
     path = f"/v2.1/images/{image_id}/metadata"
     assert front.get(path, TENANT).json == {"metadata": {"a": "b"}}
@@ -266,7 +266,7 @@ def test_an_image_without_content_has_no_metadata_to_change(front: Front) -> Non
     assert front.get(f"/v2.1/images/{image_id}", TENANT).json["image"]["status"] == "SAVING"
 
 
-def test_a_rebuild_from_an_image_that_does_not_fit_is_refused_at_once(front: Front) -> None:
+def test_a_rebuild_from_an_oversized_image_is_refused(front: Front) -> None:
     """For its state first, as everything else is."""
     server = front.boot("web", TENANT)
 
@@ -285,7 +285,7 @@ def test_a_rebuild_from_an_image_that_does_not_fit_is_refused_at_once(front: Fro
     assert rebuild(uploaded(front, min_ram=2048))[0] == 503  # it fits, and no scheduler answers whether its host may run it
 
 
-def test_a_boot_from_an_image_that_does_not_fit_is_refused_at_once(front: Front) -> None:
+def test_a_boot_from_an_oversized_image_is_refused(front: Front) -> None:
     """The flavor has 2048 MiB and 20 GiB."""
 
     def boot(image_id: str, headers: dict[str, str] = TENANT) -> falcon.testing.Result:
@@ -337,7 +337,7 @@ def test_an_image_is_changed_by_a_json_patch(front: Front) -> None:
     assert changed == {"name": "other", "min_ram": 64, "min_disk": 0, "a": "c", "os_distro": "ubuntu", "gone": None}
 
 
-def test_an_image_is_changed_by_the_earlier_form_of_a_json_patch(front: Front) -> None:
+def test_an_image_accepts_the_earlier_json_patch_form(front: Front) -> None:
     image_id = uploaded(front, gone="soon")
     changes: list[dict[str, Any]] = [{"add": "/a", "value": "b"}, {"replace": "/name", "value": "other"}, {"remove": "/gone"}]
     answer = change(front, image_id, *changes, version="2.0")
@@ -348,7 +348,7 @@ def test_an_image_is_changed_by_the_earlier_form_of_a_json_patch(front: Front) -
     assert seen(front, image_id) == answer.json
 
 
-def test_a_list_has_pages_of_images_in_every_state(front: Front, store: FolderStore) -> None:
+def test_a_list_pages_through_images_of_every_state(front: Front, store: FolderStore) -> None:
     waiting = [created(front, name=name)["id"] for name in ("c", "a")]
     complete = [uploaded(front, name=name) for name in ("d", "b", "e")]
     uploaded_elsewhere = created(front, OTHER_TENANT, name="b")["id"]
@@ -396,7 +396,7 @@ def test_an_image_has_tags(front: Front, store: FolderStore) -> None:
     assert change(front, image_id, {"op": "replace", "path": "/name", "value": "new"}).json["tags"] == ["c", "x"]
 
 
-def test_tags_are_for_those_who_may_change_the_image(front: Front, store: FolderStore) -> None:
+def test_tags_require_the_right_to_change_the_image(front: Front, store: FolderStore) -> None:
     image_id = uploaded(front)
     of_operator = store.add_image([CONTENT], name="debian", image_id="70a599e0-31e7-49b7-b260-868f441e8001")
     front.database.write(images.add_images, [of_operator.to_stored()])
@@ -484,7 +484,7 @@ def test_a_boot_says_what_its_image_must_be(front: Front, store: FolderStore) ->
     assert asked_image(front, front.boot("web", TENANT, imageRef=image_id)) == Image(id=image_id, hash_value=digest, disk_gb=1)
 
 
-def test_a_boot_of_an_image_elsewhere_is_as_before(front: Front) -> None:
+def test_a_boot_of_an_image_elsewhere_is_unchanged(front: Front) -> None:
     assert asked_image(front, front.boot("web", TENANT)) == Image(id=IMAGE)
 
 

@@ -49,7 +49,7 @@ def test_the_versions_lead_to_the_images(front: Front, path: str) -> None:
     assert version["status"] == "CURRENT"
 
 
-def test_one_image_has_the_fields_of_an_image_service(front: Front) -> None:
+def test_an_image_has_the_image_service_fields(front: Front) -> None:
     image = front.get(f"/image/v2/images/{TWO}", TENANT).json
     expected = {"id": TWO, "name": "debian", "status": "active", "visibility": "public", "disk_format": "raw", "min_disk": 2}
     assert {key: image[key] for key in expected} == expected, "a property named status changes nothing"
@@ -112,7 +112,7 @@ def test_images_of_the_operator_are_not_changed_here(front: Front) -> None:
     assert front.get(f"/image/v2/images/{ONE}", TENANT).json["os_distro"] == "cirros"
 
 
-def test_the_compute_api_has_its_own_view_of_them(front: Front) -> None:
+def test_the_compute_api_shows_images_its_way(front: Front) -> None:
     image = front.get(f"/v2.1/images/{TWO}", TENANT).json["image"]
     expected = {"id": TWO, "name": "debian", "status": "ACTIVE", "progress": 100, "minDisk": 2, "OS-EXT-IMG-SIZE:size": 1024}
     assert {key: image[key] for key in expected} == expected
@@ -145,7 +145,7 @@ def test_the_compute_api_lists_and_filters_them(front: Front) -> None:
         assert front.get("/v2.1/images", TENANT, **bad).status_code == 400
 
 
-def test_without_a_store_the_answer_says_what_to_do(tmp_path: Path) -> None:
+def test_the_answer_without_a_store_says_the_remedy(tmp_path: Path) -> None:
     front = Front(tmp_path)
     try:
         for path in ("/image/v2/images", f"/image/v2/images/{ONE}"):
@@ -156,7 +156,7 @@ def test_without_a_store_the_answer_says_what_to_do(tmp_path: Path) -> None:
         front.close()
 
 
-def test_a_folder_that_is_gone_is_no_error_of_the_client(front: Front, tmp_path: Path) -> None:
+def test_a_missing_folder_is_no_client_error(front: Front, tmp_path: Path) -> None:
     shutil.rmtree(tmp_path / "images")
     assert sorted(ids(front, "?limit=2") + ids(front, f"?marker={ids(front, '')[-1]}")) == [ONE, TWO, THREE]
     answer = front.get(f"/image/v2/images/{ONE}/file", TENANT)

@@ -170,7 +170,7 @@ def test_a_second_change_waits_for_the_first(front: Front, server: str, blue: Ne
     assert len(interfaces(front, server)) == 2
 
 
-def test_a_locked_server_and_one_with_an_open_operation_refuse(
+def test_locked_servers_and_servers_with_open_operations_refuse(
     front: Front, server: str, blue: Network, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("api.servers.operate.END_WAIT_S", 0.1)
@@ -184,7 +184,7 @@ def test_a_locked_server_and_one_with_an_open_operation_refuse(
     assert "while its detach-interface is in state task" in refusal(attach(front, server), 409)
 
 
-def test_an_attach_that_fails_gives_its_address_back_when_the_guest_is_without_it(front: Front, server: str, blue: Network) -> None:
+def test_a_failed_attach_returns_its_address(front: Front, server: str, blue: Network) -> None:
     assert attach(front, server).status_code == 200
     told(front, server, "failed")
     assert (used(front.database), the_operation(front, server).state) == (2, OperationState.STARTING)
@@ -196,7 +196,7 @@ def test_an_attach_that_fails_gives_its_address_back_when_the_guest_is_without_i
     assert attach(front, server).status_code == 200
 
 
-def test_an_address_that_cannot_be_taken_from_the_guest_stays(front: Front, server: str, blue: Network) -> None:
+def test_an_address_that_cannot_be_detached_stays(front: Front, server: str, blue: Network) -> None:
     assert attach(front, server).status_code == 200
     told(front, server, "failed")
     told(front, server, "failed", more=3)

@@ -93,7 +93,7 @@ def test_the_oldest_version_has_its_own_shape(front: Front) -> None:
     assert "type: is not a field" in refusal(create(front, TENANT, type="ssh"), 400)
 
 
-def test_a_pair_is_generated_and_its_private_key_shown_once(front: Front, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_generated_private_key_is_shown_once(front: Front, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.DEBUG):
         made = front.client.simulate_post(PATH, headers=GENERATING, json={"keypair": {"name": "mine"}})
     pair = made.json["keypair"]
@@ -110,7 +110,7 @@ def test_a_certificate_is_imported(front: Front) -> None:
     assert (made["type"], made["fingerprint"]) == ("x509", CERTIFICATE_FINGERPRINT)
 
 
-def test_a_certificate_is_generated_for_the_user_who_owns_the_pair(front: Front) -> None:
+def test_a_certificate_is_generated_for_the_pairs_owner(front: Front) -> None:
     headers = ADMIN | {"OpenStack-API-Version": "compute 2.91"}
     asked = {"keypair": {"name": "c", "type": "x509", "user_id": "u1"}}
     pair = front.client.simulate_post(PATH, headers=headers, json=asked).json["keypair"]
@@ -199,7 +199,7 @@ def test_only_an_administrator_names_another_user(front: Front) -> None:
     assert delete(front, "mine", ADMIN, user_id="u1") == 204
 
 
-def test_a_server_keeps_the_key_that_it_was_booted_with(front: Front) -> None:
+def test_a_server_keeps_its_boot_key(front: Front) -> None:
     create(front)
     server = front.boot("web", TENANT, key_name="mine")
     delete(front, "mine")
@@ -218,7 +218,7 @@ def test_a_boot_needs_a_key_of_the_caller(front: Front) -> None:
     assert front.database.read(lambda tx: tx.execute(sa.select(request_specs)).all()) == []
 
 
-def test_a_boot_without_a_key_does_not_look_for_one(tmp_path: Path) -> None:
+def test_a_boot_without_a_key_looks_up_none(tmp_path: Path) -> None:
     front = Front(tmp_path)
     front.database.write(lambda tx: keypairs.drop(tx))
     assert front.boot("web", TENANT)

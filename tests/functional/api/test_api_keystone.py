@@ -127,7 +127,7 @@ def test_who_has_no_token_reads_version_documents_only(region: Region) -> None:
         assert region.identity.url in refused.headers["WWW-Authenticate"]
 
 
-def test_headers_that_only_say_who_one_is_are_worth_nothing(region: Region) -> None:
+def test_headers_alone_do_not_authenticate(region: Region) -> None:
     """They are the identity service's to write."""
     forged = {"X-Identity-Status": "Confirmed", "X-Project-Id": "p1", "X-User-Id": "u", "X-Roles": "admin"}
     assert region.ask("GET", "/v2.1/servers", headers=forged).status_code == 401
@@ -144,7 +144,7 @@ PATHS = (
 
 
 @pytest.mark.parametrize("path", PATHS)
-def test_no_spelling_of_a_path_is_served_by_what_headers_say(region: Region, path: str) -> None:
+def test_no_path_spelling_is_served_by_headers_alone(region: Region, path: str) -> None:
     """Without a token only the version documents are, and they are the same for everybody."""
     answer = region.raw(path, FORGED)
     assert answer.partition(b" ")[2][:3] in (b"200", b"300", b"400", b"401")
@@ -162,7 +162,7 @@ def test_the_application_trusts_its_guard_only(region: Region, tmp_path: Path) -
 
 
 @pytest.mark.parametrize("named", ["evil.example.org", "6.6.6.6", "localhost@evil", "localhost:1@evil", "[::1", "a b"])
-def test_links_repeat_no_name_that_is_not_this_apis(region: Region, named: str) -> None:
+def test_links_repeat_no_foreign_name(region: Region, named: str) -> None:
     served = f"http://127.0.0.1:{region.port}"
     for host, prefix in ((named, served), (f"localhost:{region.port}", f"http://localhost:{region.port}")):
         answer = region.ask("GET", "/", headers={"Host": host})
@@ -198,13 +198,13 @@ def test_without_its_identity_service_it_says_so(region: Region) -> None:
 
 
 @pytest.mark.parametrize("missing", ["www_authenticate_uri", "auth_type"])
-def test_what_could_not_check_a_token_does_not_start(tmp_path: Path, missing: str) -> None:
+def test_an_api_must_check_tokens_to_start(tmp_path: Path, missing: str) -> None:
     check_callers(configured(tmp_path, "http://127.0.0.1:1/v3"))
     with pytest.raises(errors.Misconfigured, match=missing):
         check_callers(configured(tmp_path, "http://127.0.0.1:1/v3", **{missing: ""}))
 
 
-def test_an_api_that_authenticates_may_be_reached_from_elsewhere() -> None:
+def test_an_authenticating_api_may_be_reached_from_elsewhere() -> None:
     """One that does not may not."""
     from api.main import bind_socket
 

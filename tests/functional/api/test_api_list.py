@@ -67,7 +67,7 @@ def test_pages_hold_every_server_exactly_once(front: Front, limit: int, order: s
 @pytest.mark.parametrize(
     "order", ["", "sort_key=vm_state&sort_key=host&sort_dir=asc", "sort_key=updated_at", "sort_key=task_state"]
 )
-def test_pages_hold_what_stays_as_it_is_exactly_once(front: Front, order: str) -> None:
+def test_pages_hold_unchanged_servers_exactly_once(front: Front, order: str) -> None:
     """While others become ACTIVE, fail, come and go between the pages: those, too, that pages end with."""
     front.boot("stays", max_count=8)
     front.hand_over("h1")
@@ -93,7 +93,7 @@ def test_pages_hold_what_stays_as_it_is_exactly_once(front: Front, order: str) -
     assert [seen.count(uuid) for uuid in staying] == [1] * len(staying)
 
 
-def test_pages_keep_their_order_while_servers_come_and_go(front: Front) -> None:
+def test_pages_stay_ordered_while_servers_change(front: Front) -> None:
     """What was there all the time is listed exactly once, whatever happens between the pages."""
     front.boot("stay", max_count=15)
     staying = set(front.uuids())
@@ -108,7 +108,7 @@ def test_pages_keep_their_order_while_servers_come_and_go(front: Front) -> None:
     assert staying <= set(seen)
 
 
-def test_a_page_is_never_longer_than_the_service_allows(front: Front) -> None:
+def test_a_page_never_exceeds_the_service_limit(front: Front) -> None:
     """Without a limit too, and the link leads on."""
     front.boot("many", max_count=25)
     pages = list(follow(front, "/v2.1/servers"))
@@ -117,7 +117,7 @@ def test_a_page_is_never_longer_than_the_service_allows(front: Front) -> None:
     assert front.get("/v2.1/servers", limit="0").json == {"servers": []}
 
 
-def test_a_link_keeps_filters_and_the_project_of_the_path(front: Front) -> None:
+def test_links_retain_filters_and_the_project_path(front: Front) -> None:
     """It must mean the same list."""
     for name in ("web", "db", "web", "db"):
         front.boot(name, headers=TENANT)
@@ -177,7 +177,7 @@ def test_filters_look_at_what_was_asked_for(front: Front) -> None:
     assert names(front.get(path, metadata='{"role": "web"}')) == ["noted"]
 
 
-def test_a_page_costs_as_many_statements_however_many_cells_there_are(front: Front, tmp_path: Path) -> None:
+def test_the_statements_of_a_page_ignore_cell_count(front: Front, tmp_path: Path) -> None:
     """As the summaries suffice, and no cell is asked: most of these could not even answer."""
     front.boot("first", max_count=3)
     totals = []
@@ -252,7 +252,7 @@ def test_deleted_servers_are_listed_to_those_who_ask(front: Front) -> None:
         ("marker=x&position=y", "position"),
     ],
 )
-def test_a_bad_query_is_refused_by_the_name_of_its_parameter(front: Front, query: str, name: str) -> None:
+def test_a_bad_query_is_refused_by_parameter_name(front: Front, query: str, name: str) -> None:
     """400, for both lists."""
     for path in ("/v2.1/servers", "/v2.1/servers/detail"):
         answer = front.client.simulate_get(f"{path}?{query}")
@@ -295,7 +295,7 @@ def test_an_odd_row_costs_a_project_no_list(front: Front, odd: dict[str, Any]) -
 @pytest.mark.parametrize(
     "text", ["{", "[]", '{"batch_id": 7}', '{"a":' * 3000 + "1" + "}" * 3000], ids=["cut", "list", "type", "deep"]
 )
-def test_a_spec_that_cannot_be_decoded_costs_a_project_no_list(front: Front, text: str) -> None:
+def test_an_undecodable_spec_does_not_break_lists(front: Front, text: str) -> None:
     first, second = front.boot("first"), front.boot("second")
     batch = sa.select(instance_mappings.c.batch_id).where(instance_mappings.c.instance_uuid == first).scalar_subquery()
     statement = sa.update(request_specs).where(request_specs.c.batch_id == batch).values(spec=text)
@@ -305,7 +305,7 @@ def test_a_spec_that_cannot_be_decoded_costs_a_project_no_list(front: Front, tex
         assert answer.status_code == 200, f"{path}: {answer.text}"
 
 
-def test_servers_are_found_and_sorted_by_their_own_hostnames(front: Front) -> None:
+def test_servers_are_filtered_and_sorted_by_hostname(front: Front) -> None:
     """That of the request, the one made of the name, or the tenant's; a change of the name does not change it."""
     asked = front.boot("a", TENANT | NEWEST, hostname="zulu", networks="none")
     named = front.boot("The Web", TENANT)
@@ -321,7 +321,7 @@ def test_servers_are_found_and_sorted_by_their_own_hostnames(front: Front) -> No
     assert found(hostname="^c$") == []
 
 
-def test_mappings_of_an_older_release_get_their_hostnames_from_the_online_migration(front: Front) -> None:
+def test_online_migration_adds_hostnames_to_older_mappings(front: Front) -> None:
     asked = front.boot("a", TENANT | NEWEST, hostname="zulu", networks="none")
     named = front.boot("The Web", TENANT)
     front.database.write(lambda tx: tx.execute(sa.update(instance_mappings).values(hostname=None)))

@@ -126,7 +126,7 @@ def test_a_query_is_checked(front: Front, version: str, params: dict[str, str], 
     assert front.get("/v2.1/os-migrations", at(version), **params).status_code == status
 
 
-def test_a_live_migration_under_way_is_shown_and_aborted(front: Front) -> None:
+def test_a_running_live_migration_is_shown_and_aborted(front: Front) -> None:
     server, operation = moved(front, *LIVE)
     path = f"/v2.1/servers/{server}/migrations"
     [shown] = front.get(path, at("2.80")).json["migrations"]

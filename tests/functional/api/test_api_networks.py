@@ -122,7 +122,7 @@ def test_what_servers_never_have_is_empty(front: Front) -> None:
         assert front.get(f"{path}/{name}", OTHER_TENANT).status_code == 404
 
 
-def test_addresses_stay_through_the_boot_and_go_with_the_server(front: Front, blue: Network) -> None:
+def test_addresses_last_through_boot_until_server_deletion(front: Front, blue: Network) -> None:
     _, server = boot(front, [{"uuid": blue.uuid}])
     own = ports_of(front.database, server)
     front.hand_over()
@@ -157,7 +157,7 @@ def test_the_only_network_is_the_one(front: Front, asked: Any) -> None:
     assert (status, networks_of(front, server)) == (202, [])
 
 
-def test_what_cannot_be_given_is_refused_and_leaves_nothing(front: Front, blue: Network) -> None:
+def test_an_unavailable_address_is_refused_without_traces(front: Front, blue: Network) -> None:
     theirs = make_network(front.database, "10.0.1.0/29", name="theirs", project_ids=("p2",))
     bare = make_network(front.database, name="bare")
     taken = ports_of(front.database, boot(front, [{"uuid": blue.uuid}])[1])
@@ -188,7 +188,7 @@ def test_what_cannot_be_given_is_refused_and_leaves_nothing(front: Front, blue: 
     assert boot(front, several)[0] == 202
 
 
-def test_the_same_key_gives_the_same_server_and_no_more_addresses(front: Front, blue: Network) -> None:
+def test_a_repeated_key_returns_the_same_server(front: Front, blue: Network) -> None:
     key = {"Idempotency-Key": "k1"}
     first = boot(front, [{"uuid": blue.uuid}], TENANT | key)
     assert boot(front, [{"uuid": blue.uuid}], TENANT | key) == first

@@ -25,7 +25,7 @@ def front(tmp_path: Path) -> Iterator[Front]:
     made.close()
 
 
-def test_every_path_below_the_version_is_one_of_the_table_or_our_own(front: Front) -> None:
+def test_versioned_paths_are_in_the_table_or_ours(front: Front) -> None:
     ours = {
         (method, re.sub("{[^}]*}", "{}", path.removeprefix("/v2.1")))
         for method, path in routes_of(front.app)
@@ -34,7 +34,7 @@ def test_every_path_below_the_version_is_one_of_the_table_or_our_own(front: Fron
     assert served_routes(front) - ours <= set(ROUTES)
 
 
-def test_every_other_route_is_501_with_one_line_and_404_where_it_does_not_exist(front: Front) -> None:
+def test_other_routes_are_501_and_unknown_ones_404(front: Front) -> None:
     """With and without a project in the path."""
     for (method, template), known in ROUTES.items():
         if (method, template) in served_routes(front) or known.since > microversions.MAXIMUM:
@@ -56,30 +56,30 @@ def test_every_other_route_is_501_with_one_line_and_404_where_it_does_not_exist(
             assert front.client.simulate_request(method, f"/v2.1{path}", headers=headers, json={}).status_code == 404
 
 
-def test_a_method_that_a_known_path_never_had_is_405(front: Front) -> None:
+def test_a_method_unknown_to_a_path_is_405(front: Front) -> None:
     answer = front.client.simulate_delete("/v2.1/os-volumes")
     assert (answer.status_code, answer.headers["allow"]) == (405, "GET, POST")
     assert front.client.simulate_patch("/v2.1/servers").status_code == 405
 
 
-def test_a_delete_without_an_id_is_404_as_in_nova(front: Front) -> None:
+def test_a_delete_without_id_is_404(front: Front) -> None:
     for path in ("/v2.1/servers/", "/v2.1/images/", "/v2.1/p1/os-keypairs/"):
         assert front.client.simulate_delete(path).status_code == 404
         assert front.client.simulate_delete(path.rstrip("/")).status_code == 405
 
 
-def test_a_head_of_what_is_not_served_is_as_its_get(front: Front) -> None:
+def test_a_head_of_unserved_routes_matches_its_get(front: Front) -> None:
     assert front.client.simulate_head("/v2.1/os-volumes").status_code == 501
 
 
-def test_a_served_route_is_404_in_versions_without_it(front: Front) -> None:
+def test_a_route_is_404_in_versions_without_it(front: Front) -> None:
     uuid = front.boot(headers=TENANT)
     answer = front.get(f"/v2.1/servers/{uuid}/tags", TENANT | {"OpenStack-API-Version": "compute 2.25"})
     assert "does not exist in version 2.25" in answer.json["itemNotFound"]["message"]
     assert front.get(f"/v2.1/servers/{uuid}/tags", TENANT | {"OpenStack-API-Version": "compute 2.26"}).status_code == 200
 
 
-def test_every_other_action_is_501_and_an_unknown_one_400(front: Front) -> None:
+def test_other_actions_are_501_and_unknown_ones_400(front: Front) -> None:
     uuid = front.boot(headers=TENANT)
 
     def act(name: str, version: microversions.Version) -> int:

@@ -147,7 +147,7 @@ def test_a_rebuild_changes_the_server_with_its_disk(front: Front, server: str) -
     assert shown(front, server)["name"] == "other"
 
 
-def test_the_answer_to_a_rebuild_has_all_fields_of_the_server_since_2_75(front: Front, server: str) -> None:
+def test_a_rebuild_returns_all_fields_since_2_75(front: Front, server: str) -> None:
     for version, is_whole in (("2.74", False), ("2.75", True)):
         rebuilt = act(front, booted(front), "rebuild", {"imageRef": IMAGE}, ADMIN | at(version)).json["server"]
         assert {"OS-EXT-AZ:availability_zone", "OS-EXT-SRV-ATTR:host", "host_status"} <= rebuilt.keys() or not is_whole
@@ -177,7 +177,7 @@ def test_migrations_and_evacuations_are_for_administrators(front: Front, server:
     assert len(listed(front)) == 1, "the twin is hidden"
 
 
-def test_a_paused_server_is_shown_as_paused_while_it_is_migrated_live(front: Front, server: str) -> None:
+def test_a_paused_server_is_shown_paused_while_migrating(front: Front, server: str) -> None:
     write(front, server, power=Power.PAUSED)
     assert act(front, server, "os-migrateLive", LIVE, ADMIN).status_code == 202
     write(front, server, power=Power.HELD)  # while the guest goes over
@@ -198,7 +198,7 @@ def test_network_information_is_injected_by_changing_nothing(front: Front) -> No
     assert shown(front, server, ADMIN) == before
 
 
-def test_a_live_migration_is_shown_as_a_server_that_runs(front: Front, server: str) -> None:
+def test_a_live_migrating_server_is_shown_as_running(front: Front, server: str) -> None:
     assert act(front, server, "os-migrateLive", LIVE, ADMIN).status_code == 202
     assert the_operation(front, server).kind is OperationKind.LIVE_MIGRATE
     write(front, server, power=Power.HELD)  # while the guest goes over
@@ -261,7 +261,7 @@ def test_a_second_operation_waits_for_the_first(front: Front, server: str) -> No
     assert the_operation(front, server).uuid in refusal(act(front, server, "reboot", {"type": "HARD"}), 409)
 
 
-def test_the_state_is_judged_before_a_field_that_is_not_served(front: Front, server: str) -> None:
+def test_the_state_is_judged_before_unserved_fields(front: Front, server: str) -> None:
     """As Nova does: clients take 409 as a reason to try again later, and 400 as their own mistake."""
     assert act(front, server, "suspend").status_code == 202
     assert "Cannot" in refusal(act(front, server, "os-migrateLive", {"host": None, "block_migration": False}, ADMIN), 409)
@@ -273,7 +273,7 @@ def test_a_locked_server_is_operated_by_administrators_only(front: Front, server
     assert act(front, server, "os-stop", None, ADMIN).status_code == 202
 
 
-def test_a_server_is_operated_as_soon_as_its_cell_shows_it_as_active(front: Front) -> None:
+def test_a_server_active_in_its_cell_accepts_operations(front: Front) -> None:
     """Before its feed was read, which then changes nothing."""
     uuid = front.boot("web", TENANT)
     front.hand_over()
@@ -290,7 +290,7 @@ def test_a_server_is_operated_as_soon_as_its_cell_shows_it_as_active(front: Fron
     assert (before.state, before.host) == ("active", "h1")
 
 
-def test_an_action_during_a_build_does_not_wait_for_a_silent_cell(front: Front) -> None:
+def test_an_action_during_a_build_ignores_silent_cells(front: Front) -> None:
     uuid = front.boot("web", TENANT)
     front.hand_over()
     front.activate(uuid)
@@ -307,7 +307,7 @@ def test_a_server_that_is_not_built_is_refused(front: Front) -> None:
 
 
 @pytest.mark.parametrize(("heard", "status"), [(True, 400), (False, 200)])
-def test_a_server_is_evacuated_from_a_dead_host_only(front: Front, server: str, heard: bool, status: int) -> None:
+def test_only_servers_on_dead_hosts_are_evacuated(front: Front, server: str, heard: bool, status: int) -> None:
     front.heartbeat("h1", None if heard else 1.0)
     answer = act(front, server, "evacuate", {}, ADMIN)
     assert answer.status_code == status, answer.text
@@ -318,7 +318,7 @@ def test_a_server_is_evacuated_from_a_dead_host_only(front: Front, server: str, 
 
 
 @pytest.mark.parametrize(("value", "waits"), [(None, True), ({"superconductor:verify": "false"}, False)])
-def test_a_migration_waits_for_its_user_unless_told_not_to(front: Front, server: str, value: object, waits: bool) -> None:
+def test_a_migration_waits_for_its_user_by_default(front: Front, server: str, value: object, waits: bool) -> None:
     assert act(front, server, "migrate", value, ADMIN).status_code == 202
     assert the_operation(front, server).waits_for_user is waits
 
@@ -349,7 +349,7 @@ def the_cell_answers(front: Front, server: str) -> Iterator[None]:
     conductor.join(60)
 
 
-def test_a_reset_gives_up_the_task_that_is_open(front: Front, server: str) -> None:
+def test_a_reset_gives_up_the_open_task(front: Front, server: str) -> None:
     assert act(front, server, "os-stop").status_code == 202
     stop = the_operation(front, server)
     with the_cell_answers(front, server):
@@ -392,7 +392,7 @@ def ended_when_refused(front: Front, server: str) -> Iterator[None]:
     assert is_over
 
 
-def test_a_task_that_ends_while_a_reset_is_refused_is_no_reason_to_refuse_it(front: Front, server: str) -> None:
+def test_a_task_ending_meanwhile_does_not_refuse_resets(front: Front, server: str) -> None:
     assert act(front, server, "os-resetState", {"state": "error"}, ADMIN).status_code == 202
     with ended_when_refused(front, server):
         assert act(front, server, "os-resetState", {"state": "active"}, ADMIN).status_code == 202
@@ -417,7 +417,7 @@ def test_what_follows_a_reset_waits_for_its_end(front: Front, server: str) -> No
     assert the_operation(front, server).kind is OperationKind.REBUILD
 
 
-def test_a_reset_to_active_only_gives_up_the_task_of_a_server_that_is_well(front: Front, server: str) -> None:
+def test_a_healthy_servers_reset_ends_its_task(front: Front, server: str) -> None:
     assert act(front, server, "reboot", {"type": "HARD"}).status_code == 202
     with the_cell_answers(front, server):
         assert act(front, server, "os-resetState", {"state": "active"}, ADMIN).status_code == 202
@@ -425,9 +425,7 @@ def test_a_reset_to_active_only_gives_up_the_task_of_a_server_that_is_well(front
     assert shown(front, server)["status"] == "ACTIVE"
 
 
-def test_a_reset_is_refused_while_the_server_is_moved_or_its_cell_does_not_answer(
-    front: Front, server: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_reset_during_moves_or_silence_is_refused(front: Front, server: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("api.servers.operate.END_WAIT_S", 0.1)
     assert act(front, server, "os-stop").status_code == 202
     assert "while its stop is in state task" in refusal(act(front, server, "os-resetState", {"state": "error"}, ADMIN), 409)
@@ -530,7 +528,7 @@ def twin_of(front: Front, server: str) -> tuple[Server, RequestSpec]:
     return body, spec
 
 
-def test_an_offloaded_server_is_unshelved_to_a_host_and_out_of_its_zone(front: Front) -> None:
+def test_an_offloaded_server_may_leave_its_zone(front: Front) -> None:
     """Since 2.91; the host is for administrators, and pins nothing."""
     front.database.write(host_mappings.add_mappings, [HostMapping(host="h1", cell_uuid=CELL1_UUID)], 1.0)
     front.database.write(aggregates.create, "north", {"availability_zone": "north"})
@@ -564,7 +562,7 @@ def test_unshelve_before_2_77_reads_no_value(front: Front, server: str) -> None:
     assert act(front, server, "unshelve", {"availability_zone": "none"}, ADMIN | at("2.76")).status_code == 202
 
 
-def test_an_evacuated_server_is_off_on_its_new_host_since_2_95(front: Front) -> None:
+def test_an_evacuated_server_is_off_since_2_95(front: Front) -> None:
     front.heartbeat("h1", 1.0)
     for version, power in (("2.94", Power.ON), ("2.95", Power.OFF)):
         server = booted(front)
@@ -580,7 +578,7 @@ def test_a_move_takes_the_hostname_along(front: Front, server: str) -> None:
     assert (body.hostname, spec.properties.hostname) == ("db.example", "db.example")
 
 
-def test_a_server_that_is_shelved_on_its_host_is_started_there(front: Front, server: str) -> None:
+def test_a_server_shelved_on_its_host_starts_there(front: Front, server: str) -> None:
     assert "while it is in vm_state active" in refusal(act(front, server, "unshelve"), 409)
     assert act(front, server, "shelve").status_code == 202
     assert act(front, server, "unshelve").status_code == 409
@@ -594,7 +592,7 @@ def test_a_server_that_is_shelved_on_its_host_is_started_there(front: Front, ser
 # -- shown -------------------------------------------------------------------------------------------------------------------
 
 
-def test_a_task_that_failed_is_shown_with_the_reason(front: Front, server: str) -> None:
+def test_a_failed_task_is_shown_with_its_reason(front: Front, server: str) -> None:
     write(front, server, last_number=4, task_number=4, task_state="failed", task_fault="The disk is full.")
     found = front.get("/v2.1/servers/detail", NEW).json["servers"][0]
     assert (found["status"], found["fault"]["message"]) == ("ERROR", "The disk is full.")
@@ -603,7 +601,7 @@ def test_a_task_that_failed_is_shown_with_the_reason(front: Front, server: str) 
     assert act(front, server, "os-resetState", {"state": "active"}, ADMIN).status_code == 202
 
 
-def test_a_server_is_in_error_as_soon_as_an_administrator_says_so(front: Front, server: str) -> None:
+def test_an_administrator_sets_a_server_to_error_immediately(front: Front, server: str) -> None:
     assert act(front, server, "os-resetState", {"state": "error"}, ADMIN).status_code == 202
     found = front.get("/v2.1/servers/detail", NEW).json["servers"][0]
     assert (found["status"], found["OS-EXT-STS:vm_state"], found["OS-EXT-STS:task_state"]) == ("ERROR", "error", None)
@@ -611,7 +609,7 @@ def test_a_server_is_in_error_as_soon_as_an_administrator_says_so(front: Front, 
     assert listed(front, status="ERROR") == listed(front, vm_state="error") == [server]
 
 
-def test_a_guest_that_stopped_by_itself_is_shown_with_the_reason_and_can_be_started(front: Front, server: str) -> None:
+def test_a_guest_stopped_by_itself_can_be_started(front: Front, server: str) -> None:
     write(front, server, power="off", task_fault="The guest crashed.")
     found = front.get("/v2.1/servers/detail", NEW).json["servers"][0]
     assert (found["status"], found["fault"]["message"]) == ("SHUTOFF", "The guest crashed.")

@@ -69,7 +69,7 @@ def front(tmp_path: Path) -> Iterator[Front]:
     made.close()
 
 
-def test_every_path_but_the_version_documents_turns_away_who_has_no_role(front: Front) -> None:
+def test_only_version_documents_serve_callers_without_a_role(front: Front) -> None:
     """Whatever is there: before the handler looks."""
     found = routes_of(front.app)
     assert len(found) > 20
@@ -87,7 +87,7 @@ def test_every_path_but_the_version_documents_turns_away_who_has_no_role(front: 
             assert "Policy doesn't allow" in answer.json["forbidden"]["message"]
 
 
-def test_a_path_without_a_rule_is_a_mistake_that_shows_at_once(front: Front) -> None:
+def test_a_path_without_a_rule_fails_at_once(front: Front) -> None:
     """Not one that is found by who uses it."""
 
     class Both:
@@ -120,7 +120,7 @@ def test_what_is_another_projects_does_not_exist(front: Front) -> None:
     assert front.get("/v2.1/limits", other, tenant_id="p1").status_code == 403
 
 
-def test_an_operators_rules_open_what_they_name_and_no_more(tmp_path: Path) -> None:
+def test_an_operators_rules_open_only_the_named_paths(tmp_path: Path) -> None:
     """Auditors see the servers of all projects, and touch none."""
     rules = tmp_path / "policy.yaml"
     rules.write_text(
@@ -140,7 +140,7 @@ def test_an_operators_rules_open_what_they_name_and_no_more(tmp_path: Path) -> N
         front.close()
 
 
-def test_who_asks_too_fast_is_told_when_to_come_again(tmp_path: Path) -> None:
+def test_callers_over_the_rate_get_a_retry_time(tmp_path: Path) -> None:
     """Other projects go on."""
     front = Front(tmp_path, msgspec.structs.replace(ApiSettings(), boot_rate=0.001, boot_burst=2))
     try:

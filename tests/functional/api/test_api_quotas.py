@@ -45,7 +45,7 @@ def quota_set(front: Front, path: str, headers: dict[str, str] | None = None) ->
     return found
 
 
-def test_a_boot_over_the_quota_is_forbidden_and_says_why(front: Front) -> None:
+def test_a_boot_over_quota_is_forbidden_with_reason(front: Front) -> None:
     """403, not 413: clients tell a tenant's limit from a busy service by that."""
     for _ in range(4):
         assert boot(front, TENANT).status_code == 202
@@ -60,7 +60,7 @@ def test_a_boot_over_the_quota_is_forbidden_and_says_why(front: Front) -> None:
     assert boot(front, TENANT).status_code == 202
 
 
-def test_a_hundred_boots_at_once_are_fifty_servers_and_fifty_refusals(front: Front) -> None:
+def test_a_hundred_boots_are_half_accepted_half_refused(front: Front) -> None:
     put(front, "p1", instances=50, ram=-1)
     together = threading.Barrier(100)
     answers: list[tuple[int, str]] = []
@@ -103,7 +103,7 @@ def test_several_limits_exceeded_are_named_together(front: Front) -> None:
     assert front.uuids() == []
 
 
-def test_fewer_servers_are_made_where_min_count_allows_it(front: Front) -> None:
+def test_min_count_allows_fewer_servers(front: Front) -> None:
     """As in the Compute API: down to min_count, and no further."""
     boot(front, TENANT)
     assert boot(front, TENANT, min_count=2, max_count=10).status_code == 202
@@ -117,7 +117,7 @@ def test_fewer_servers_are_made_where_min_count_allows_it(front: Front) -> None:
     )
 
 
-def test_a_repeated_request_is_answered_although_nothing_more_would_fit(front: Front) -> None:
+def test_a_repeated_request_is_answered_despite_full_quota(front: Front) -> None:
     token = TENANT | {"Idempotency-Key": "once"}
     first = boot(front, token, min_count=4).json["server"]["id"]
     assert boot(front, token, min_count=4).json["server"]["id"] == first
@@ -212,7 +212,7 @@ def test_a_limit_below_what_is_used_needs_force(front: Front) -> None:
         ({"networks": 5}, "quota_set.networks: is not a field"),
     ],
 )
-def test_a_limit_that_cannot_be_is_refused_by_name(front: Front, body: dict[str, Any], text: str) -> None:
+def test_an_impossible_limit_is_refused_by_name(front: Front, body: dict[str, Any], text: str) -> None:
     answer = put(front, "p1", **body)
     assert answer.status_code == 400
     assert answer.json["badRequest"]["message"].startswith(text)

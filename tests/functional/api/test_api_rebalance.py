@@ -116,7 +116,7 @@ def _queue(tx: ApiTransaction, twin: str, batch: str) -> None:
     tx.execute(sa.insert(build_requests), row | {"owner": "test", "priority": 0, "created_at": 1.0})
 
 
-def test_the_hosts_with_the_fewest_servers_are_emptied_to_the_fullest(front: Front) -> None:
+def test_the_emptiest_hosts_are_emptied_to_the_fullest(front: Front) -> None:
     for host, count in (("h1", 1), ("h2", 2), ("h3", 4), ("h4", 5)):
         run(front, "web", host, count=count)
     found = told(front, "at_most=100&flavor=big")
@@ -245,7 +245,7 @@ def test_members_are_refused(front: Front) -> None:
     assert "superconductor:rebalance" in fault(ask(front, headers=TENANT), 403)
 
 
-def test_a_scheduler_that_is_away_or_new_is_told(lonely: Front) -> None:
+def test_an_absent_or_new_scheduler_is_reported(lonely: Front) -> None:
     assert "No scheduler answers" in fault(ask(lonely), 503)
     with scheduler_of(lonely, FAST.__replace__(warm_up=60.0)):
         found = told(lonely)

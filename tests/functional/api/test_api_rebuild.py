@@ -97,7 +97,7 @@ def test_a_password_is_made_told_and_kept_sealed(front: Front) -> None:
     assert "adminPass" not in front.get(f"/v2.1/servers/{server}", NEW).json["server"]
 
 
-def test_what_is_given_is_kept_sealed_and_shown_nowhere(front: Front) -> None:
+def test_secrets_are_sealed_and_shown_nowhere(front: Front) -> None:
     server = booted(front)
     answer = rebuilt(front, server, adminPass="given-pass", user_data=USER_DATA)
     assert (answer.pop("adminPass"), answer["user_data"]) == ("given-pass", None)
@@ -110,7 +110,7 @@ def test_what_is_given_is_kept_sealed_and_shown_nowhere(front: Front) -> None:
     assert not [path for path in stored.iterdir() if path.is_file() and b"given-pass" in path.read_bytes()]
 
 
-def test_files_are_taken_up_to_2_56_within_the_quotas(front: Front) -> None:
+def test_files_within_quotas_work_up_to_2_56(front: Front) -> None:
     server = booted(front)
     refused = ask(front, server, OLD, personality=[FILE] * 6)
     assert refused.status_code == 403
@@ -139,13 +139,13 @@ def test_what_is_no_secret_is_refused(front: Front, value: dict[str, Any]) -> No
 @pytest.mark.parametrize(
     ("value", "removes"), [({}, False), ({"user_data": USER_DATA}, False), ({"user_data": None}, True), ({"user_data": ""}, True)]
 )
-def test_user_data_stays_unless_it_is_given_or_null(front: Front, value: dict[str, Any], removes: bool) -> None:
+def test_user_data_stays_unless_replaced_or_null(front: Front, value: dict[str, Any], removes: bool) -> None:
     server = booted(front)
     rebuilt(front, server, **value)
     assert operation(front, server).args.drive.removes_user_data is removes
 
 
-def test_without_the_option_no_password_is_made_or_told(tmp_path: Path) -> None:
+def test_passwords_need_the_option(tmp_path: Path) -> None:
     for front in made(tmp_path, VAULT, enable_instance_password=False):
         server = booted(front)
         assert "adminPass" not in rebuilt(front, server)
@@ -156,7 +156,7 @@ def test_without_the_option_no_password_is_made_or_told(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("given", [{"user_data": USER_DATA}, {"adminPass": "given-pass"}])
-def test_without_a_key_secrets_are_refused_and_nothing_is_stored(keyless: Front, given: dict[str, str]) -> None:
+def test_secrets_without_a_key_are_refused(keyless: Front, given: dict[str, str]) -> None:
     server = booted(keyless)
     answer = ask(keyless, server, None, **given)
     assert answer.status_code == 400
@@ -167,7 +167,7 @@ def test_without_a_key_secrets_are_refused_and_nothing_is_stored(keyless: Front,
     assert keyless.database.read(operations.of_server, server) == []
 
 
-def test_without_a_key_no_password_is_made_and_user_data_may_be_removed(keyless: Front) -> None:
+def test_rebuilds_without_a_key_make_no_password(keyless: Front) -> None:
     server = booted(keyless)
     assert "adminPass" not in rebuilt(keyless, server, user_data=None)
     assert operation(keyless, server).args.drive == DriveChanges(removes_user_data=True)

@@ -87,7 +87,7 @@ def test_a_password_is_made_for_a_rescue(front: Front, server: str) -> None:
     assert front.database.read(lambda tx: operations.of_server(tx, server))[0].outcome == "done"
 
 
-def test_a_rescue_that_fails_leaves_the_server_as_it_was(front: Front, server: str) -> None:
+def test_a_failed_rescue_leaves_the_server_unchanged(front: Front, server: str) -> None:
     write(front, server, power="off", task_number=4, task_state="done")
     act(front, server, "rescue")
     asked = operation(front, server)
@@ -113,7 +113,7 @@ def test_without_a_key_there_are_no_passwords(tmp_path: Path) -> None:
     front.close()
 
 
-def test_a_password_is_not_told_where_that_is_off(tmp_path: Path) -> None:
+def test_a_password_is_hidden_where_disabled(tmp_path: Path) -> None:
     front = Front(tmp_path, ApiSettings(enable_instance_password=False), Vault([new_key()]))
     server = booted(front)
     answer = act(front, server, "rescue", {"adminPass": "given"})

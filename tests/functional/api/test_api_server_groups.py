@@ -231,7 +231,7 @@ def test_members_are_servers_that_are_not_deleted(front: Front) -> None:
     assert members(front, group) == [buried]
 
 
-def test_members_of_an_older_release_are_found_after_the_online_migration(front: Front) -> None:
+def test_online_migration_adds_members_of_older_releases(front: Front) -> None:
     group = made(front)
     server = boot(front, group).json["server"]["id"]
     front.database.write(lambda tx: tx.execute(sa.update(request_specs).values(group_uuid=None)))
@@ -242,7 +242,7 @@ def test_members_of_an_older_release_are_found_after_the_online_migration(front:
     assert front.database.read(migration.count_left) == 0
 
 
-def test_a_project_has_so_many_groups_and_no_more(front: Front) -> None:
+def test_a_project_has_a_maximum_of_groups(front: Front) -> None:
     every = [made(front) for _ in range(3)]
     assert refusal(create(front), 403) == "Quota exceeded, too many server groups."
     made(front, NEWEST | OTHER_TENANT)
@@ -254,7 +254,7 @@ def test_a_project_has_so_many_groups_and_no_more(front: Front) -> None:
     assert create(front).status_code == 200
 
 
-def test_a_group_has_so_many_members_and_no_more(front: Front) -> None:
+def test_a_group_has_a_maximum_of_members(front: Front) -> None:
     group, other = made(front), made(front)
     first = boot(front, group).json["server"]["id"]
     assert refusal(boot(front, group, min_count=3), 403) == "Quota exceeded, too many servers in group"

@@ -78,9 +78,7 @@ def names(front: Front, query: str = "", headers: dict[str, str] = TENANT) -> li
     return sorted(each["name"] for each in answer.json["images"])
 
 
-def test_an_image_is_shown_from_the_answer_on_and_complete_when_it_is(
-    front: Front, server: str, store: FolderStore, tmp_path: Path
-) -> None:
+def test_an_image_is_shown_before_it_is_complete(front: Front, server: str, store: FolderStore, tmp_path: Path) -> None:
     asked = {"name": "snap", "metadata": {"release": "7"}}
     answer = act(front, server, "createImage", asked, NEXT)
     assert (answer.status_code, list(answer.json)) == (202, ["image_id"])
@@ -127,7 +125,7 @@ def test_only_its_project_sees_and_deletes_an_image(front: Front, server: str, s
     assert front.database.read(image_removals.list_due, 10) == [image_id]
 
 
-def test_the_image_is_named_in_a_header_before_2_45(front: Front, server: str) -> None:
+def test_a_header_names_the_image_before_2_45(front: Front, server: str) -> None:
     answer = act(front, server, "createImage", {"name": "snap"}, BEFORE)
     operation = the_operation(front, server)
     assert (answer.status_code, answer.text) == (202, "")
@@ -148,7 +146,7 @@ def test_a_backup(front: Front, server: str, store: FolderStore, tmp_path: Path)
     assert (image(front, gone).status_code, image(front, image_id).status_code) == (404, 404)
 
 
-def test_a_backup_of_an_empty_type_leaves_other_images_alone(front: Front, server: str, store: FolderStore, tmp_path: Path) -> None:
+def test_a_backup_of_an_empty_type_spares_images(front: Front, server: str, store: FolderStore, tmp_path: Path) -> None:
     act(front, server, "createImage", {"name": "snap"}, NEXT)
     snap = written(front, server, store, tmp_path / "disk")
     for _ in range(2):
@@ -183,7 +181,7 @@ def test_metadata_has_a_quota_up_to_2_38(front: Front, server: str) -> None:
     assert act(front, server, "createImage", asked, NEW | at("2.39")).status_code == 202
 
 
-def test_an_image_of_a_locked_server_is_made_and_one_of_a_shelved_server_is_not(front: Front, server: str) -> None:
+def test_locked_servers_make_images_and_shelved_ones_refuse(front: Front, server: str) -> None:
     act(front, server, "lock", None, ADMIN)
     assert act(front, server, "createImage", {"name": "snap"}).status_code == 202
     other = booted(front)
@@ -192,7 +190,7 @@ def test_an_image_of_a_locked_server_is_made_and_one_of_a_shelved_server_is_not(
     assert act(front, "11111111-1111-4111-8111-111111111111", "createImage", {"name": "snap"}).status_code == 404
 
 
-def test_the_snapshot_of_a_shelved_server_is_an_image_until_it_is_unshelved(front: Front, server: str, store: FolderStore) -> None:
+def test_a_shelved_servers_snapshot_is_an_image(front: Front, server: str, store: FolderStore) -> None:
     assert act(front, server, "shelve").status_code == 202
     snapshot = the_operation(front, server).uuid
     assert names(front) == ["added"]
@@ -220,7 +218,7 @@ def test_the_snapshot_of_a_shelved_server_is_an_image_until_it_is_unshelved(fron
     assert image(front, snapshot).status_code == 404
 
 
-def test_the_snapshot_is_none_any_more_while_the_server_is_started_again(front: Front, server: str, store: FolderStore) -> None:
+def test_a_started_servers_snapshot_is_no_image(front: Front, server: str, store: FolderStore) -> None:
     assert act(front, server, "shelve").status_code == 202
     saved(front, server)
     assert names(front) == ["added", "web-shelved"]

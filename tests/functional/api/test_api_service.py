@@ -53,7 +53,7 @@ def test_many_clients_boot_at_once(front: Front, service: ApiService) -> None:
     assert set(answers) == set(front.uuids())
 
 
-def test_a_large_body_is_refused_in_the_form_of_errors(service: ApiService) -> None:
+def test_a_large_body_is_refused_with_formatted_error(service: ApiService) -> None:
     """Before anything is done with it."""
     answer = requests.post(f"http://127.0.0.1:{service.listen_port}/v2.1/servers", json={"x": "x" * 2**20}, timeout=10)
     assert (answer.status_code, answer.json()["overLimit"]["code"]) == (413, 413)
@@ -76,7 +76,7 @@ def test_stopped_it_lets_go_of_its_port(front: Front) -> None:
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.1"])
-def test_it_does_not_listen_where_others_can_reach_it(front: Front, host: str) -> None:
+def test_an_open_api_does_not_listen_publicly(front: Front, host: str) -> None:
     """It authenticates nobody; the message says what to do."""
     service = ApiService(ApiSettings(host=host, port=0), front.registry, front.database, front.bus)
     with pytest.raises(errors.Misconfigured, match="noauth_anywhere"):
@@ -91,7 +91,7 @@ def test_it_listens_anywhere_if_told_so_by_name(front: Front) -> None:
     service.stop()
 
 
-def test_a_port_that_is_taken_is_one_clear_error(front: Front) -> None:
+def test_an_occupied_port_is_one_clear_error(front: Front) -> None:
     """Naming the options."""
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]

@@ -101,7 +101,7 @@ def test_services_of_all_levels_are_listed(front: Front) -> None:
     assert listed(front, host="h3") == listed(front, binary="nova-cert") == []
 
 
-def test_a_parameter_that_nobody_knows_is_refused_since_2_75(front: Front) -> None:
+def test_an_unknown_parameter_is_refused_since_2_75(front: Front) -> None:
     assert len(listed(front, {"OpenStack-API-Version": "compute 2.74"}, zone="x")) == 2
     assert front.get("/v2.1/os-services", NEWEST, zone="x").status_code == 400
 
@@ -121,7 +121,7 @@ def test_a_silent_host_is_down(front: Front) -> None:
     assert [service["state"] for service in listed(front)] == ["down", "up"]
 
 
-def test_a_cell_that_does_not_answer_is_left_out_and_named(front: Front, tmp_path: Path) -> None:
+def test_a_silent_cell_is_omitted_and_named(front: Front, tmp_path: Path) -> None:
     service_id = id_of(front)
     front.cell.database.dispose_connections()
     (tmp_path / "cell1.db").rename(tmp_path / "away.db")
@@ -139,7 +139,7 @@ def test_a_cell_that_does_not_answer_is_left_out_and_named(front: Front, tmp_pat
 # -- what is said of hosts ---------------------------------------------------------------------------------------------------------
 
 
-def test_by_id_a_host_is_disabled_and_called_dead_as_by_the_command(front: Front) -> None:
+def test_hosts_are_disabled_and_declared_dead_by_id(front: Front) -> None:
     service_id = id_of(front)
     shown = told(put(front, service_id, {"status": "disabled", "disabled_reason": "fan", "forced_down": "true"}))
     assert shown == listed(front, host="h1")[0]
@@ -154,7 +154,7 @@ def test_by_id_a_host_is_disabled_and_called_dead_as_by_the_command(front: Front
     assert said(front) == said(front, "h2") == (False, None, False)
 
 
-def test_what_was_said_of_a_host_is_shown_at_once(front: Front) -> None:
+def test_statements_about_a_host_are_shown_at_once(front: Front) -> None:
     front.boot()
     front.hand_over()
     front.follow_feed()
@@ -223,7 +223,7 @@ def test_other_services_cannot_be_changed(front: Front) -> None:
     assert "Updating a nova-conductor service" in refusal(put(front, uuid, {"status": "disabled"}), 400)
 
 
-def test_a_fencing_system_calls_a_host_dead_and_evacuates_it(front: Front) -> None:
+def test_a_fencing_system_evacuates_a_dead_host(front: Front) -> None:
     """Masakari's order of requests. With [conductor] evacuate_dead_hosts the second is not needed."""
     first, second = front.boot("web-1", TENANT), front.boot("web-2", TENANT)
     front.hand_over("h1")
@@ -254,7 +254,7 @@ def stop(front: Front, host: str) -> None:
     front.cell.write(services.record_heartbeats, [Beat(host=host, binary=AGENT_BINARY, version=1, stopping=True)])
 
 
-def test_a_host_that_has_ended_is_deleted_with_its_memberships(front: Front) -> None:
+def test_an_ended_host_is_deleted_with_its_memberships(front: Front) -> None:
     service = id_of(front)
     front.database.write(aggregates.add_host, front.database.write(aggregates.create, "fast", {}).id, "h1")
     assert delete(front, service) == 409, "it runs"

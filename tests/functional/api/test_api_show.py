@@ -47,7 +47,7 @@ def test_root_device_name_follows_its_bus(front: Front, bus: str | None, device:
     assert front.get(f"/v2.1/servers/{uuid}", NEWEST).json["server"]["OS-EXT-SRV-ATTR:root_device_name"] == device
 
 
-def test_a_server_has_the_fields_of_its_version_and_no_others(front: Front) -> None:
+def test_a_server_has_only_fields_of_its_version(front: Front) -> None:
     """For administrators and tenants, at both ends of what is served."""
     uuid = front.boot(headers=TENANT)
     front.hand_over()
@@ -94,7 +94,7 @@ def test_a_boot_is_build_until_its_guest_runs(front: Front) -> None:
     assert shown["OS-SRV-USG:launched_at"] is not None
 
 
-def test_a_failed_build_shows_its_fault_to_each_as_it_may_be_known(front: Front) -> None:
+def test_a_build_fault_is_shown_according_to_role(front: Front) -> None:
     """The attempts name hosts, so a tenant gets the sentence alone."""
     uuid = front.boot(headers=TENANT)
     front.hand_over("secret-host")
@@ -138,7 +138,7 @@ def test_a_silent_cell_leaves_its_servers_visible(front: Front, tmp_path: Path) 
     assert (unknown["status"], unknown["server_groups"], "name" in unknown) == ("UNKNOWN", [], False)
 
 
-def test_a_server_shows_its_group_as_long_as_there_is_one(front: Front) -> None:
+def test_a_server_shows_its_group_while_it_exists(front: Front) -> None:
     """Since 2.71, alone and not in lists."""
     group = ServerGroup(uuid=IMAGE, name="apart", project_id="p1", policy=GroupPolicy.AFFINITY)
     front.database.write(server_groups.create, group)
@@ -198,7 +198,7 @@ def test_the_host_status_follows_its_service(front: Front) -> None:
     assert {server["name"]: server["host_status"] for server in listed} == hosts
 
 
-def test_a_poll_of_a_server_that_is_built_is_two_statements(front: Front) -> None:
+def test_polling_a_building_server_costs_two_statements(front: Front) -> None:
     """Clients that wait for their servers ask for little else."""
     uuid = front.boot()
     front.hand_over("h1")

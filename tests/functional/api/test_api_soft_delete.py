@@ -65,7 +65,7 @@ def test_a_delete_leaves_the_server_to_be_restored(front: Front, server: str) ->
     assert "it is not soft-deleted" in refusal(act(front, server, "restore"), 409)
 
 
-def test_lists_have_soft_deleted_servers_only_if_they_are_asked_for(front: Front, server: str) -> None:
+def test_lists_omit_soft_deleted_servers_unless_requested(front: Front, server: str) -> None:
     other = booted(front)
     soft_deleted(front, server)
     assert listed(front) == listed(front, power_state="1") == [other]
@@ -92,7 +92,7 @@ def test_a_forced_delete_is_done_at_once(front: Front, server: str) -> None:
     assert front.database.read(operations.open_for, [server, other]) == {}
 
 
-def test_without_the_interval_a_soft_deleted_server_is_deleted_as_any_other(front: Front, server: str) -> None:
+def test_soft_deleted_servers_without_interval_are_deleted_normally(front: Front, server: str) -> None:
     """It was soft-deleted while the option was set."""
     soft_deleted(front, server)
     settings = msgspec.structs.replace(front.settings, reclaim_instance_interval=0)
@@ -101,7 +101,7 @@ def test_without_the_interval_a_soft_deleted_server_is_deleted_as_any_other(fron
     assert front.get(f"/v2.1/servers/{server}", NEW).status_code == 404
 
 
-def test_a_server_that_nobody_could_restore_is_deleted_at_once(front: Front, server: str) -> None:
+def test_a_server_nobody_could_restore_is_deleted_immediately(front: Front, server: str) -> None:
     """One that never ran, and one that an operation is at."""
     building = front.boot("new", TENANT)
     assert act(front, server, "os-stop").status_code == 202
@@ -117,7 +117,7 @@ def test_other_actions_are_refused_meanwhile(front: Front, server: str) -> None:
     assert "while it is in vm_state soft-delete" in refusal(act(front, server, "os-start"), 409)
 
 
-def test_a_locked_server_is_neither_deleted_nor_restored_by_its_owner(front: Front, server: str) -> None:
+def test_owners_neither_delete_nor_restore_locked_servers(front: Front, server: str) -> None:
     other = soft_deleted(front, booted(front))
     for each in (server, other):
         assert act(front, each, "lock", None, ADMIN).status_code == 202

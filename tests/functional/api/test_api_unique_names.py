@@ -36,7 +36,7 @@ def refusal(answer: falcon.testing.Result) -> str:
     return str(answer.json["conflictingRequest"]["message"])
 
 
-def test_a_name_is_refused_while_a_server_of_the_project_has_it(front: Front) -> None:
+def test_a_name_in_use_is_refused(front: Front) -> None:
     first = boot(front, "web").json["server"]["id"]
     assert refusal(boot(front, "Web")) == TAKEN.format("Web")
     assert boot(front, "web", OTHER_TENANT | NEWEST).status_code == 202
@@ -47,7 +47,7 @@ def test_a_name_is_refused_while_a_server_of_the_project_has_it(front: Front) ->
     assert boot(front, "Web").status_code == 202
 
 
-def test_of_concurrent_boots_with_one_name_one_is_accepted(front: Front) -> None:
+def test_one_of_several_concurrent_same_name_boots_succeeds(front: Front) -> None:
     """Also of those that share a transaction, while others beside them are accepted."""
     for attempt in range(4):
         answers: list[falcon.testing.Result] = []
@@ -65,7 +65,7 @@ def test_of_concurrent_boots_with_one_name_one_is_accepted(front: Front) -> None
         assert others == [202] * 3
 
 
-def test_a_server_is_not_renamed_to_a_name_that_is_taken(front: Front) -> None:
+def test_a_server_cannot_take_a_used_name(front: Front) -> None:
     server, _ = (boot(front, name).json["server"]["id"] for name in ("web", "db"))
     path = f"/v2.1/servers/{server}"
 
@@ -79,7 +79,7 @@ def test_a_server_is_not_renamed_to_a_name_that_is_taken(front: Front) -> None:
     assert boot(front, "web").status_code == 202
 
 
-def test_a_rebuild_with_a_name_that_is_taken_is_not_begun(front: Front) -> None:
+def test_rebuilds_with_a_used_name_do_not_begin(front: Front) -> None:
     boot(front, "db")
     server = boot(front, "web").json["server"]["id"]
     front.hand_over()
@@ -97,7 +97,7 @@ def test_a_rebuild_with_a_name_that_is_taken_is_not_begun(front: Front) -> None:
     assert boot(front, "web").status_code == 202
 
 
-def test_a_dry_run_tells_that_the_name_is_taken(front: Front) -> None:
+def test_a_dry_run_reports_a_used_name(front: Front) -> None:
     boot(front, "web", NEWEST)
     with scheduler_of(front):
         asked = {"server": {"name": "web", "flavorRef": "1", "imageRef": IMAGE, "networks": "none"}}

@@ -98,7 +98,7 @@ def test_a_project_is_told_what_its_servers_took(front: Front) -> None:
     }
 
 
-def test_a_project_without_an_id_is_not_all_projects(front: Front) -> None:
+def test_projects_without_an_id_are_not_all_projects(front: Front) -> None:
     assert get(front, "/").status_code == 404
 
 

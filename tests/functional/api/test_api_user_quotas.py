@@ -53,7 +53,7 @@ def message(answer: falcon.testing.Result, status: int) -> str:
     return str(next(iter(answer.json.values()))["message"])
 
 
-def test_a_user_has_the_limits_of_its_project_until_it_gets_its_own(front: Front) -> None:
+def test_a_user_has_project_limits_by_default(front: Front) -> None:
     assert shown(front) == shown(front, None)
     changed = put(front, instances=2, key_pairs="7")
     assert changed.status_code == 200
@@ -69,7 +69,7 @@ def test_a_user_has_the_limits_of_its_project_until_it_gets_its_own(front: Front
     assert delete(front) == 202, "harmless to repeat"
 
 
-def test_its_own_limits_apply_beside_those_of_the_project(front: Front) -> None:
+def test_user_limits_apply_beside_project_limits(front: Front) -> None:
     put(front, instances=2)
     assert boot(front, TENANT, min_count=1, max_count=3).status_code == 202
     assert len(front.uuids()) == 2
@@ -111,7 +111,7 @@ def test_the_detail_shows_what_the_user_has(front: Front) -> None:
         ({"instances": 3, "key_pairs": 101}, "Quota limit 101 for key_pairs must be less than or equal to 100."),
     ],
 )
-def test_a_limit_beyond_the_projects_or_below_the_usage_needs_force(front: Front, limits: dict[str, Any], text: str) -> None:
+def test_limits_beyond_project_or_below_usage_need_force(front: Front, limits: dict[str, Any], text: str) -> None:
     boot(front, TENANT, min_count=2)
     assert message(put(front, **limits), 400) == text
     assert shown(front) == shown(front, None), "nothing of a refused request is kept"
@@ -119,7 +119,7 @@ def test_a_limit_beyond_the_projects_or_below_the_usage_needs_force(front: Front
     assert shown(front).items() >= limits.items()
 
 
-def test_a_project_leaves_each_user_what_the_others_have_not(front: Front) -> None:
+def test_a_user_gets_the_remainder_of_the_project(front: Front) -> None:
     put(front, instances=3, server_groups=2)
     assert "less than or equal to 1." in message(put(front, "colleague", instances=2), 400)
     assert put(front, "colleague", instances=1).status_code == 200
@@ -130,7 +130,7 @@ def test_a_project_leaves_each_user_what_the_others_have_not(front: Front) -> No
     assert "greater than or equal to already used and reserved 6." in message(put(front, None, key_pairs=5), 400)
 
 
-def test_the_delete_of_a_projects_quota_is_one_of_its_users_too(front: Front) -> None:
+def test_deleting_a_project_quota_deletes_its_user_quotas(front: Front) -> None:
     put(front, None, instances=3)
     put(front, instances=1, key_pairs=1)
     assert delete(front, None) == 202
@@ -164,7 +164,7 @@ def test_further_limits_of_a_user_are_in_force(front: Front) -> None:
     assert [front.post(body, headers).status_code for headers in (COLLEAGUE, TENANT, TENANT)] == [202, 202, 403]
 
 
-def test_a_limit_above_the_projects_does_not_raise_it(front: Front) -> None:
+def test_a_limit_above_the_projects_adds_nothing(front: Front) -> None:
     put(front, None, metadata_items=1)
     put(front, force=True, metadata_items=5, instances=9)
     shown(front)
@@ -172,13 +172,13 @@ def test_a_limit_above_the_projects_does_not_raise_it(front: Front) -> None:
     assert message(boot(front, TENANT, min_count=5), 403).endswith("already used 0 of 4 instances")
 
 
-def test_the_limits_of_the_project_are_what_a_user_is_told(front: Front) -> None:
+def test_a_user_sees_the_limits_of_the_project(front: Front) -> None:
     """``/limits`` shows those of projects, as in the Compute API."""
     put(front, instances=1)
     assert front.get("/v2.1/limits", TENANT).json["limits"]["absolute"]["maxTotalInstances"] == 4
 
 
-def test_who_may_not_change_the_projects_quota_may_not_change_its_users(front: Front) -> None:
+def test_user_quotas_need_the_right_to_project_quotas(front: Front) -> None:
     assert put(front, headers=TENANT, instances=1).status_code == 403
     assert front.client.simulate_delete("/v2.1/os-quota-sets/p1", headers=TENANT, params={"user_id": USER}).status_code == 403
 

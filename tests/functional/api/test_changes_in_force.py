@@ -70,7 +70,7 @@ def test_a_boot_has_the_latest_extra_specs(fronts: TwoFronts) -> None:
         assert fronts.newest().flavor.extra_specs["a"] == str(number)
 
 
-def test_a_boot_with_a_key_has_the_latest_specs(fronts: TwoFronts) -> None:
+def test_boots_with_a_key_have_the_latest_specs(fronts: TwoFronts) -> None:
     assert fronts.boots() == 202
     fronts.change("POST", "/flavors/1/os-extra_specs", {"extra_specs": {"a": "later"}})
     assert fronts.boots(TENANT | {"Idempotency-Key": "k1"}) == 202

@@ -32,7 +32,7 @@ def client(site: ConsoleSite) -> Iterator[OpenStack]:
 
 @needs_client
 @pytest.mark.timeout(600)
-def test_the_openstack_client_shows_the_url_of_a_console(site: ConsoleSite, client: OpenStack) -> None:
+def test_the_openstack_client_shows_a_console_url(site: ConsoleSite, client: OpenStack) -> None:
     site.host()
     site.guest()
     for version in ("2.1", "2.53"):

@@ -18,7 +18,7 @@ def client(front: Front, **settings: object) -> falcon.testing.TestClient:
     "host",
     ["127.0.0.1", "127.0.0.1:8774", "127.8.9.1", "localhost", "LOCALHOST:8774", "localhost.", "[::1]:8774", "[::ffff:127.0.0.1]"],
 )
-def test_loopback_may_be_called_by_any_of_its_names(front: Front, host: str) -> None:
+def test_loopback_accepts_any_of_its_names(front: Front, host: str) -> None:
     assert client(front).simulate_get("/v2.1/servers", headers={"Host": host}).status_code == 200
 
 
@@ -37,7 +37,7 @@ def test_another_name_is_refused_in_a_sentence(front: Front, host: str) -> None:
     assert front.uuids() == []
 
 
-def test_names_of_its_own_are_those_of_the_configuration(front: Front) -> None:
+def test_accepted_names_are_those_of_the_configuration(front: Front) -> None:
     """The address listened on, the public endpoint, and those that are listed."""
     ours = client(
         front, host="api.box", public_endpoint="https://Cloud.Example:8443/", allowed_hosts=("proxy.example", "192.0.2.7")
@@ -70,12 +70,12 @@ def test_pages_of_this_machine_are_served(front: Front) -> None:
         assert client(front).simulate_get("/v2.1/servers", headers=headers).status_code == 200, origin
 
 
-def test_where_everybody_is_served_no_name_is_looked_at(front: Front) -> None:
+def test_a_public_api_checks_no_names(front: Front) -> None:
     headers = {"Host": TESTING_HOST, "Origin": "https://dashboard.example"}
     assert client(front, noauth_anywhere=True).simulate_get("/v2.1/servers", headers=headers).status_code == 200
 
 
-def test_a_request_without_a_name_comes_from_no_browser(front: Front) -> None:
+def test_a_request_without_name_comes_from_no_browser(front: Front) -> None:
     """HTTP/1.0 has none."""
     environ = falcon.testing.create_environ("/v2.1/servers", host="evil.example")
     del environ["HTTP_HOST"]
@@ -84,7 +84,7 @@ def test_a_request_without_a_name_comes_from_no_browser(front: Front) -> None:
     assert str(catcher.status).startswith("200")
 
 
-def test_who_looks_for_an_image_is_told_what_to_do_without_a_store(front: Front) -> None:
+def test_an_image_search_without_store_says_the_remedy(front: Front) -> None:
     for path in ("/v2.1/images", "/v2.1/p1/images", f"/v2.1/images/{IMAGE}"):
         answer = front.get(path)
         assert answer.status_code == 404

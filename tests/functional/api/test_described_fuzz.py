@@ -145,7 +145,7 @@ def _try(front: Front, version: Version, method: str, path: str, schema: dict[st
 
 
 @pytest.mark.parametrize("version", [MINIMUM, MAXIMUM], ids=format_version)
-def test_what_is_no_json_object_is_refused_by_every_operation(front: Front, version: Version) -> None:
+def test_every_operation_refuses_bodies_without_a_json_object(front: Front, version: Version) -> None:
     raw = (b"[" * 100_000, b"{" * 1000, b'{"a": ' + b"9" * 5000 + b"}", b"\xff\xfe", b"", b"null", b"[]", b'{"\\ud800": 1}', b"{}")
     headers = {"OpenStack-API-Version": f"compute {format_version(version)}", "Content-Type": "application/json"}
     for method, path in bodies(front, version):

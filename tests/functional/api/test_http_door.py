@@ -137,7 +137,7 @@ POST = b"POST / HTTP/1.1\r\nHost: localhost\r\n"
         b"X-A: b\r\n folded\r\n",
     ],
 )
-def test_what_a_proxy_may_frame_otherwise_ends_the_connection(headers: bytes) -> None:
+def test_ambiguous_framing_ends_the_connection(headers: bytes) -> None:
     with door() as made, made.connect(POST + headers + b"\r\n" + CHUNKED + SMUGGLED) as connection:
         answers = everything(connection)
     assert status(answers) == 400
@@ -153,7 +153,7 @@ def test_an_encoding_with_http_1_0_is_refused() -> None:
 @pytest.mark.parametrize(
     "headers", [b"Content-Length: 5\r\n\r\nhello", b"Transfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n"]
 )
-def test_either_framing_alone_is_served_and_the_connection_kept(headers: bytes) -> None:
+def test_either_framing_alone_is_served(headers: bytes) -> None:
     with door() as made, made.connect() as connection:
         for _ in range(2):
             answer = exchange(connection, POST + headers)
@@ -162,7 +162,7 @@ def test_either_framing_alone_is_served_and_the_connection_kept(headers: bytes) 
 
 
 @pytest.mark.parametrize("path", ["/a%2fb", "/a%2Fb", "/a%5cb", "/a/../b", "/a/./b", "/..", "/%2e%2e/b", "/a/%2E", "/.%2e/"])
-def test_a_path_that_others_may_read_otherwise_is_refused(path: str) -> None:
+def test_a_path_that_others_read_otherwise_is_refused(path: str) -> None:
     with door() as made, made.connect(f"GET {path} HTTP/1.1\r\nHost: x\r\n\r\n".encode()) as connection:
         assert status(everything(connection)) == 400
 
@@ -185,7 +185,7 @@ def test_other_paths_pass(path: str) -> None:
         b"GET /large HTTP/1.1\r\n\r\n",
     ],
 )
-def test_a_client_that_is_too_slow_is_let_go(sent: bytes) -> None:
+def test_a_slow_client_is_disconnected(sent: bytes) -> None:
     """Also while it goes on sending a byte now and then."""
     with door() as made, made.connect(sent) as connection:
         until = time.monotonic() + PATIENCE
@@ -196,21 +196,21 @@ def test_a_client_that_is_too_slow_is_let_go(sent: bytes) -> None:
         assert not made.connections
 
 
-def test_a_connection_that_waits_for_its_next_request_is_kept() -> None:
+def test_an_idle_connection_stays_open() -> None:
     with door() as made, made.connect() as connection:
         for _ in range(3):
             assert ask(connection) == b"HTTP/1.1 200 OK"
             time.sleep(3 * QUICK.header_timeout)
 
 
-def test_a_request_that_takes_long_is_not_a_slow_client() -> None:
+def test_a_long_request_is_no_slow_client() -> None:
     with door() as made, made.connect(b"GET /wait HTTP/1.1\r\n\r\n") as connection:
         time.sleep(3 * QUICK.header_timeout)
         made.go_on.set()
         assert connection.recv(100).startswith(b"HTTP/1.1 200 OK")
 
 
-def test_one_peer_has_no_more_connections_than_it_may() -> None:
+def test_connections_of_a_peer_are_limited() -> None:
     """Its newest ones are served; other peers, and trusted ones, are not concerned."""
     limits = ConnectionLimits(threads=2, max_connections_per_peer=5)
     with door(limits) as made, contextlib.ExitStack() as stack:
@@ -225,12 +225,12 @@ def test_one_peer_has_no_more_connections_than_it_may() -> None:
         assert [ask(connection) for connection in kept] == [b"HTTP/1.1 200 OK"] * 20
 
 
-def test_a_trusted_proxy_that_is_no_address_is_refused() -> None:
+def test_a_trusted_proxy_without_address_is_refused() -> None:
     with pytest.raises(errors.Misconfigured, match="trusted_proxies"):
         parse_networks(["proxy.example.org"])
 
 
-def test_health_tells_of_threads_that_are_all_busy_and_of_connections() -> None:
+def test_health_reports_saturated_threads_and_connections() -> None:
     limits = ConnectionLimits(threads=2, max_connections=10)
     with door(limits) as made, contextlib.ExitStack() as stack:
         assert made.server.describe_overload(made.begun_at, late=0.2) == ""

@@ -65,7 +65,7 @@ def test_a_project_lists_no_faster_than_it_may(front: Front) -> None:
     assert front.get(f"/v2.1/servers/{uuid}", TENANT).status_code == 200
 
 
-def test_a_list_that_costs_too_much_says_how_to_ask_for_less(front: Front, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_expensive_list_says_how_to_narrow_it(front: Front, monkeypatch: pytest.MonkeyPatch) -> None:
     front.boot(headers=TENANT)
     monkeypatch.setattr(listing, "SEARCH_TIME_S", -1.0)
     answer = front.get("/v2.1/servers", TENANT, name="w.b")

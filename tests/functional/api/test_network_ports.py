@@ -257,7 +257,7 @@ def test_tags_are_replaced_as_a_whole(front: Front, blue: Network) -> None:
     assert show(front, port)["tags"] == []
 
 
-def test_a_port_that_was_made_with_its_server_goes_with_it(front: Front, blue: Network) -> None:
+def test_a_port_created_with_its_server_is_deleted(front: Front, blue: Network) -> None:
     front.boot(headers=TENANT, networks=[{"uuid": blue.uuid}])
     [port] = ask(front, "GET", PORTS).json["ports"]
     path = f"{PORTS}/{port['id']}"

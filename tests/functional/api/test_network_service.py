@@ -78,7 +78,7 @@ def test_pages_hold_each_network_once(front: Front) -> None:
     assert front.get(f"/network/v2.0/networks?marker={UNKNOWN}", TENANT).status_code == 400
 
 
-def test_what_is_not_here_is_empty_or_said_in_one_line(front: Front, blue: Network) -> None:
+def test_absent_resources_are_empty_or_refused(front: Front, blue: Network) -> None:
     assert front.get("/network/v2.0/floatingips", TENANT).json == {"floatingips": []}
     assert front.get(f"/network/v2.0/routers/{UNKNOWN}", TENANT).status_code == 404
     assert front.get("/network/v2.0/nonsense", TENANT).status_code == 404

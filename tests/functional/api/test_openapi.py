@@ -102,7 +102,7 @@ def test_a_description_is_consistent(front: Front, version: Version) -> None:
             assert r"\Z" not in json.dumps(body_of(operation)), "other languages have no such end of a pattern"
 
 
-def test_what_takes_a_body_says_which_validators_check_it(front: Front) -> None:
+def test_operations_with_a_body_name_their_validators(front: Front) -> None:
     for (method, path), handler in routes_of(front.app).items():
         if method in ("POST", "PUT") and (method, path) not in WITHOUT_BODY:
             names = getattr(handler, VALIDATED, ())

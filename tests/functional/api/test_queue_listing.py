@@ -130,7 +130,7 @@ def pages(database: Database, limit: int, **query: Any) -> list[list[str]]:
 @pytest.mark.one_in(4)
 @pytest.mark.parametrize("direction", ["asc", "desc"])
 @pytest.mark.parametrize("key", sorted(SORT_KEYS))
-def test_every_key_sorts_and_pages_hold_each_server_once(
+def test_every_key_sorts_servers_without_repetition(
     database: Database, crowd: dict[str, Server], specs: Specs, key: str, direction: str
 ) -> None:
     sort = ((key, direction),)
@@ -212,7 +212,7 @@ def test_filters(database: Database, crowd: dict[str, Server], query: dict[str, 
         ({"metadata": (("role", "Web"),)}, ()),
     ],
 )
-def test_servers_are_found_by_what_was_asked_of_them(
+def test_servers_match_the_requested_filters(
     database: Database, crowd: dict[str, Server], specs: Specs, query: dict[str, Any], wanted: tuple[int, ...]
 ) -> None:
     asked = [ASKED[number][1]["properties"] for number in wanted]
@@ -223,9 +223,7 @@ def test_servers_are_found_by_what_was_asked_of_them(
 
 
 @pytest.mark.parametrize("sort", [(("updated_at", "asc"),), (("vm_state", "desc"), ("host", "asc")), (("key_name", "asc"),)])
-def test_a_page_goes_on_from_where_its_marker_stood(
-    database: Database, crowd: dict[str, Server], sort: tuple[tuple[str, str], ...]
-) -> None:
+def test_a_page_starts_after_its_marker(database: Database, crowd: dict[str, Server], sort: tuple[tuple[str, str], ...]) -> None:
     """Where the marker stands by now does not matter then, nor whether it is there at all."""
     whole = database.read(listing.list_page, ServerQuery(sort=sort, include_deleted=True))
     for number, (server, position) in enumerate(zip(whole.servers, whole.positions, strict=True)):
@@ -244,7 +242,7 @@ def test_no_database_searches_for_an_expression(database: Database, crowd: dict[
     assert not [text for _, text in counter.count_by_statement() if "regexp" in text.lower() or "~" in text]
 
 
-def test_a_search_goes_on_over_many_pages_and_finds_each_server_once(
+def test_a_search_over_pages_finds_servers_once(
     database: Database, crowd: dict[str, Server], specs: Specs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(listing, "_FIRST_SEARCH_PAGE", 2)
@@ -272,7 +270,7 @@ PLAIN = ["web", "^web", "b$", "^web-1$", "WEB", "Ümlä", "a b", "_", "%", "-1",
 
 
 @pytest.mark.parametrize("pattern", PLAIN)
-def test_plain_text_is_found_as_an_expression_would_find_it(database: Database, crowd: dict[str, Server], pattern: str) -> None:
+def test_plain_text_matches_as_an_expression_would(database: Database, crowd: dict[str, Server], pattern: str) -> None:
     expected = {uuid for uuid, server in crowd.items() if re2.search(pattern, server.name)}
     listed = database.read(mappings.list_, ServerQuery(name=pattern, include_deleted=True))
     assert {server.uuid for server in listed} == expected
@@ -295,7 +293,7 @@ def test_servers_are_found_by_their_uuids(database: Database, crowd: dict[str, S
     assert database.read(mappings.list_, query) == [crowd[uuid] for uuid in some]
 
 
-def test_a_marker_need_not_pass_the_filters_but_must_be_known(database: Database, crowd: dict[str, Server]) -> None:
+def test_a_known_marker_need_not_pass_filters(database: Database, crowd: dict[str, Server]) -> None:
     """A server may leave the list between two pages: changed, deleted, whatever."""
     ordered = in_order(crowd.values(), (("created_at", "desc"),), {})
     marker = next(uuid for uuid in ordered[5:] if crowd[uuid].deleted)
@@ -311,14 +309,14 @@ def test_an_unknown_sort_key_is_invalid(database: Database) -> None:
         database.read(mappings.list_, ServerQuery(sort=(("flavor", "asc"),)))
 
 
-def test_get_finds_a_server_of_the_project_deleted_or_not(database: Database, crowd: dict[str, Server]) -> None:
+def test_get_finds_deleted_servers_of_the_project(database: Database, crowd: dict[str, Server]) -> None:
     for uuid, server in crowd.items():
         assert database.read(mappings.get, uuid) == database.read(mappings.get, uuid, server.project_id) == server
         assert database.read(mappings.get, uuid, "p3") is None
     assert database.read(mappings.get, "unknown") is None
 
 
-def test_counts_are_by_cell_and_state_of_what_is_not_deleted(database: Database, crowd: dict[str, Server]) -> None:
+def test_counts_of_live_rows_are_by_cell_state(database: Database, crowd: dict[str, Server]) -> None:
     live = [server for server in crowd.values() if not server.deleted]
     places = {(server.cell_uuid, server.state) for server in live}
     assert set(database.read(mappings.count_by_state)) == {

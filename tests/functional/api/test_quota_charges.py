@@ -89,7 +89,7 @@ def of(count: int) -> QuotaUsage:
         ({"ram": 50 * 512}, "ram: Requested 512, but already used 25600 of 25600 ram"),
     ],
 )
-def test_a_hundred_at_once_are_admitted_up_to_the_limit_and_no_further(queue: Queue, limits: dict[str, int], text: str) -> None:
+def test_a_hundred_concurrent_boots_stop_at_the_limit(queue: Queue, limits: dict[str, int], text: str) -> None:
     together = threading.Barrier(100)
     refusals: list[str] = []
 
@@ -108,7 +108,7 @@ def test_a_hundred_at_once_are_admitted_up_to_the_limit_and_no_further(queue: Qu
     assert met["deadlock"] == 0
 
 
-def test_a_hundred_at_once_of_a_project_that_may_have_nothing_and_has_no_row_yet(queue: Queue) -> None:
+def test_a_hundred_boots_without_quota_are_refused(queue: Queue) -> None:
     """Nobody commits, so the row is inserted and rolled back again and again."""
     together = threading.Barrier(100)
     refusals: list[str] = []
@@ -126,7 +126,7 @@ def test_a_hundred_at_once_of_a_project_that_may_have_nothing_and_has_no_row_yet
     assert used(queue) == QuotaUsage()
 
 
-def test_projects_do_not_share_a_limit_and_do_not_wait_for_each_other(queue: Queue) -> None:
+def test_projects_share_no_limit_and_no_wait(queue: Queue) -> None:
     """While one project's row is locked, another project's servers come and go."""
     accept(queue, project="busy")
     if queue.database.dialect == "sqlite":  # one writer at a time: nothing to be shown but the limits
@@ -151,7 +151,7 @@ def test_projects_do_not_share_a_limit_and_do_not_wait_for_each_other(queue: Que
         holder.join(60)
 
 
-def test_everything_at_once_ends_with_what_the_rows_say(queue: Queue) -> None:
+def test_concurrent_changes_end_with_the_rows_usage(queue: Queue) -> None:
     """Boots, deletes, burials, hand-overs, changed limits, audits and repairs, in three projects."""
     known: list[str] = []
     batches: list[str] = []
@@ -190,7 +190,7 @@ def test_everything_at_once_ends_with_what_the_rows_say(queue: Queue) -> None:
 # -- accepting ---------------------------------------------------------------------------------------------------------------
 
 
-def test_a_refused_batch_leaves_nothing_and_its_token_unused(queue: Queue) -> None:
+def test_a_refused_batch_leaves_its_token_unused(queue: Queue) -> None:
     accept(queue, 2, limits=QuotaLimits(instances=3))
     with pytest.raises(errors.OverQuota, match="Requested 2, but already used 2 of 3 instances"):
         accept(queue, 2, token="once", limits=QuotaLimits(instances=3))
@@ -199,7 +199,7 @@ def test_a_refused_batch_leaves_nothing_and_its_token_unused(queue: Queue) -> No
     assert not accept(queue, 1, token="once", limits=QuotaLimits(instances=3)).replayed
 
 
-def test_a_token_used_again_is_charged_once_even_where_nothing_more_would_fit(queue: Queue) -> None:
+def test_a_repeated_token_is_charged_once(queue: Queue) -> None:
     first = accept(queue, 3, token="once", limits=QuotaLimits(instances=3))
     together = threading.Barrier(4)
     answers: list[Accepted] = []
@@ -223,7 +223,7 @@ def test_a_uuid_that_is_taken_charges_nothing(queue: Queue) -> None:
 @pytest.mark.parametrize(
     ("room", "names"), [(5, ["web-1", "web-2", "web-3", "web-4", "web-5"]), (2, ["web-1", "web-2"]), (1, ["web"])]
 )
-def test_a_batch_that_may_be_smaller_is_cut_to_what_there_is_room_for(queue: Queue, room: int, names: list[str]) -> None:
+def test_a_shrinkable_batch_is_cut_to_the_room(queue: Queue, room: int, names: list[str]) -> None:
     accepted = accept(queue, 5, at_least=1, limits=QuotaLimits(cores=2 * room))
     found = [queue.database.read(mappings.get, server) for server in accepted.uuids]
     assert [server.name for server in found if server] == names
@@ -234,7 +234,7 @@ def test_a_batch_that_may_be_smaller_is_cut_to_what_there_is_room_for(queue: Que
         accept(queue, 5, at_least=2, limits=QuotaLimits(instances=room + 1))
 
 
-def test_usage_is_kept_where_there_is_no_limit_so_that_a_later_one_is_exact(queue: Queue) -> None:
+def test_usage_is_counted_without_a_limit(queue: Queue) -> None:
     accept(queue, 7)
     with pytest.raises(
         errors.Invalid, match=r"^Quota limit 5 for instances must be greater than or equal to already used and reserved 7"
@@ -252,7 +252,7 @@ def test_usage_is_kept_where_there_is_no_limit_so_that_a_later_one_is_exact(queu
     assert used(queue) == of(9)
 
 
-def test_a_batch_costs_one_statement_and_so_does_the_delete_of_a_server(queue: Queue) -> None:
+def test_a_batch_or_delete_costs_one_statement(queue: Queue) -> None:
     def executed(part: str, counter: StatementCounter) -> int:
         return sum(count.executions for (_, text), count in counter.count_by_statement().items() if re.search(rf"\b{part}\b", text))
 
@@ -278,7 +278,7 @@ def apply(queue: Queue, *page: FeedEvent) -> None:
 
 
 @pytest.mark.parametrize("where", ["queued", "leased", "claimed", "handed over", "active", "error in its cell", "buried"])
-def test_a_server_is_freed_by_its_first_delete_wherever_it_is(queue: Queue, where: str) -> None:
+def test_the_first_delete_of_a_server_frees_it(queue: Queue, where: str) -> None:
     batch = accept(queue, 2)
     one, other = batch.uuids
     fences = {} if where == "queued" else queue.lease(batch.batch_id)
@@ -317,7 +317,7 @@ def test_a_server_is_freed_by_its_first_delete_wherever_it_is(queue: Queue, wher
     assert used(queue) == QuotaUsage()
 
 
-def test_a_delete_and_a_hand_over_that_race_free_once(queue: Queue) -> None:
+def test_a_delete_racing_a_hand_over_frees_once(queue: Queue) -> None:
     """Whoever wins the build request, the delete wins the mark."""
     for _ in range(10):
         batch = accept(queue)
@@ -372,7 +372,7 @@ def test_the_audit_names_what_differs_and_repairs_it(queue: Queue) -> None:
     assert queue.database.read(quotas.get, "q").own == OwnLimits(cores=50)
 
 
-def test_servers_of_a_release_without_quotas_are_never_freed_before_they_are_charged(queue: Queue) -> None:
+def test_uncharged_servers_are_never_freed(queue: Queue) -> None:
     """Such a release writes mappings without sizes, and knows no row of quotas."""
     old = list(accept(queue, 3).uuids)
 
@@ -393,7 +393,7 @@ def test_servers_of_a_release_without_quotas_are_never_freed_before_they_are_cha
     assert used(queue) == of(1)
 
 
-def test_a_repair_waits_for_who_is_accepting_and_counts_what_they_committed(queue: Queue) -> None:
+def test_a_repair_waits_for_commits_and_counts_them(queue: Queue) -> None:
     if queue.database.dialect == "sqlite":
         pytest.skip("one writer at a time")
     accept(queue)
@@ -439,7 +439,7 @@ def test_batches_accepted_together_are_charged_to_their_projects(queue: Queue) -
     assert count.executions == 6, counter.count_by_statement()  # specs, requests, mappings, secrets, and the two projects
 
 
-def test_batches_that_do_not_all_fit_are_not_accepted_together(queue: Queue) -> None:
+def test_batches_beyond_the_room_are_not_accepted_together(queue: Queue) -> None:
     """Nothing is left of any: who asked them together asks for each alone."""
     limits = QuotaLimits(instances=4)
     accept(queue, 2, limits=limits)

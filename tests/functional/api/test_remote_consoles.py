@@ -132,7 +132,7 @@ def test_the_newest_session_has_the_serial_port(site: ConsoleSite) -> None:
             read_until(second, b"web: still here")
 
 
-def test_a_token_opens_the_console_of_its_server_only(site: ConsoleSite) -> None:
+def test_a_token_opens_only_its_servers_console(site: ConsoleSite) -> None:
     site.host()
     one, other = site.guest("one"), site.guest("other")
     with open_websocket(site.url(one)) as first, open_websocket(site.url(other)) as second:
@@ -140,7 +140,7 @@ def test_a_token_opens_the_console_of_its_server_only(site: ConsoleSite) -> None
         read_until(second, b"other: serial console")
 
 
-def test_a_guest_that_goes_ends_its_sessions_and_tokens(site: ConsoleSite) -> None:
+def test_a_vanished_guest_ends_its_sessions_and_tokens(site: ConsoleSite) -> None:
     site.host()
     server = site.guest()
     url = site.url(server)
@@ -190,7 +190,7 @@ def test_a_token_that_is_none_opens_nothing(site: ConsoleSite) -> None:
     assert "not known" in refused(f"ws://{site.address}/", additional_headers={"Cookie": 'a=b; token="x'})
 
 
-def test_the_page_of_novnc_gives_the_token_in_a_cookie(site: ConsoleSite) -> None:
+def test_the_novnc_page_sends_its_token_by_cookie(site: ConsoleSite) -> None:
     site.host()
     url = site.url(site.guest())
     cookies = {"Cookie": f"a=b; bad[=c; token={token_in(url)}"}
@@ -198,7 +198,7 @@ def test_the_page_of_novnc_gives_the_token_in_a_cookie(site: ConsoleSite) -> Non
         read_until(console, b"serial console")
 
 
-def test_a_token_ends_when_it_expires_or_its_server_goes(site: ConsoleSite) -> None:
+def test_a_token_ends_by_expiry_or_server_deletion(site: ConsoleSite) -> None:
     site.host()
     expired, moved, deleted = (site.guest(name) for name in ("expired", "moved", "deleted"))
     urls = {server: site.url(server) for server in (expired, moved, deleted)}
@@ -233,7 +233,7 @@ def test_a_page_of_another_host_opens_no_console(site: ConsoleSite, headers: dic
     "headers",
     [{"Origin": "http://127.0.0.1:8000"}, {"Origin": "ws://friend.example.org"}, {"Origin": "http://Friend.example.org"}],
 )
-def test_a_page_of_this_host_or_an_allowed_one_does(tmp_path: Path, headers: dict[str, str]) -> None:
+def test_pages_of_this_or_allowed_hosts_are_accepted(tmp_path: Path, headers: dict[str, str]) -> None:
     site = ConsoleSite(tmp_path, allowed_origins=("friend.example.org",))
     site.host()
     with open_websocket(site.url(site.guest()), additional_headers=headers) as console:
@@ -370,7 +370,7 @@ def test_proxies_ask_where_a_console_is(site: ConsoleSite) -> None:
     refusal(site.front.get(path, ADMIN | {"OpenStack-API-Version": "compute 2.30"}), 400)
 
 
-def test_a_server_that_is_not_there_yet_or_off(site: ConsoleSite) -> None:
+def test_an_unbuilt_or_stopped_server_has_no_console(site: ConsoleSite) -> None:
     driver = site.host()
     queued = site.front.boot("web", TENANT)
     assert "has no guest" in refusal(site.ask(queued), 409)
@@ -392,7 +392,7 @@ def test_a_host_that_is_gone_ends_the_connection(site: ConsoleSite) -> None:
 
 
 @pytest.mark.parametrize("address", ["", "a b", "h1\n", "h" * 300, "[::1]"])
-def test_an_agent_names_a_machine_or_is_not_believed(site: ConsoleSite, address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_agent_must_name_a_machine(site: ConsoleSite, address: str, monkeypatch: pytest.MonkeyPatch) -> None:
     site.host()
     server = site.guest()
     relay = site.agents.services["h1"]._agent._relay
@@ -400,7 +400,7 @@ def test_an_agent_names_a_machine_or_is_not_believed(site: ConsoleSite, address:
     assert "cannot answer" in refusal(site.ask(server, ADMIN), 409)
 
 
-def test_a_machine_that_is_no_agent_is_not_shown(site: ConsoleSite, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_machine_that_is_no_agent_stays_hidden(site: ConsoleSite, monkeypatch: pytest.MonkeyPatch) -> None:
     """An agent could name any machine that the proxy reaches."""
     site.host()
     server = site.guest()
@@ -451,7 +451,7 @@ def test_a_server_has_so_many_tokens(site: ConsoleSite, monkeypatch: pytest.Monk
         (b"CONNECT /guess HTTP/1.0\r\nHost: x\r\n\r\n", b"404"),
     ],
 )
-def test_whoever_has_no_access_path_is_refused_by_the_agent(site: ConsoleSite, request_: bytes, status: bytes) -> None:
+def test_the_agent_refuses_callers_without_access_path(site: ConsoleSite, request_: bytes, status: bytes) -> None:
     site.host()
     answer, connection = relayed(site, request_)
     connection.close()
@@ -467,7 +467,7 @@ def test_an_access_path_expires(site: ConsoleSite) -> None:
     assert answer.split(b" ")[1] == b"404"
 
 
-def test_a_fixed_port_that_is_taken_is_told_at_the_start(site: ConsoleSite) -> None:
+def test_an_occupied_fixed_port_is_reported_at_start(site: ConsoleSite) -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         agent = site.agents.make("h1", console_port=other.getsockname()[1])
         with pytest.raises(Exception, match=r"\[compute\] console_host, console_port: cannot listen"):

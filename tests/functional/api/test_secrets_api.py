@@ -73,7 +73,7 @@ def test_a_password_is_made_told_and_kept_sealed(front: Front) -> None:
         assert one["adminPass"].encode() not in (front_folder(front) / name).read_bytes()
 
 
-def test_what_was_given_is_kept_for_all_servers_of_the_request(front: Front) -> None:
+def test_secrets_serve_all_servers_of_the_request(front: Front) -> None:
     server = post(front, user_data=USER_DATA, adminPass="given-pass", min_count=3)
     assert server["adminPass"] == "given-pass"
     assert [kept(front, uuid) for uuid in front.uuids()] == [BootSecrets(user_data=USER_DATA, admin_pass="given-pass")] * 3
@@ -90,7 +90,7 @@ def test_nothing_of_it_is_shown(front: Front) -> None:
     assert front.get(f"/v2.1/servers/{uuid}", NEWEST).json["server"]["OS-EXT-SRV-ATTR:user_data"] is None
 
 
-def test_a_repeated_request_is_told_the_same_password_while_it_is_kept(front: Front) -> None:
+def test_a_repeated_request_returns_the_stored_password(front: Front) -> None:
     token = {"Idempotency-Key": "again"}
     first = post(front, token)
     assert post(front, token) == first
@@ -104,7 +104,7 @@ def test_a_repeated_request_is_told_the_same_password_while_it_is_kept(front: Fr
     assert later == {name: value for name, value in first.items() if name != "adminPass"}
 
 
-def test_a_password_that_no_key_opens_any_more_is_left_out(front: Front, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_password_no_key_opens_is_omitted(front: Front, caplog: pytest.LogCaptureFixture) -> None:
     token = {"Idempotency-Key": "again"}
     first = post(front, token)
     app = build_app(front.settings, front.registry, front.database, front.bus, Vault([new_key()]))
@@ -114,14 +114,14 @@ def test_a_password_that_no_key_opens_any_more_is_left_out(front: Front, caplog:
     assert first["adminPass"] not in caplog.text
 
 
-def test_a_password_nobody_would_be_told_is_not_made(front: Front) -> None:
+def test_no_password_is_generated_for_nobody(front: Front) -> None:
     answer = post(front, return_reservation_id=True)
     assert set(answer) == {"reservation_id"}
     assert kept(front, front.uuids()[0]) is None
     assert not spec_of(front, front.uuids()[0]).has_secrets
 
 
-def test_without_the_option_no_password_is_made_or_told(tmp_path: Path) -> None:
+def test_passwords_need_the_option(tmp_path: Path) -> None:
     for front in made(tmp_path, VAULT, enable_instance_password=False):
         assert "adminPass" not in post(front)
         given = post(front, adminPass="given-pass")
@@ -130,7 +130,7 @@ def test_without_the_option_no_password_is_made_or_told(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("given", [{"user_data": USER_DATA}, {"adminPass": "given-pass"}])
-def test_without_a_key_secrets_are_refused_and_nothing_is_stored(keyless: Front, given: dict[str, str]) -> None:
+def test_secrets_without_a_key_are_refused(keyless: Front, given: dict[str, str]) -> None:
     answer = keyless.post({"server": {"name": "web", "flavorRef": "1", "imageRef": IMAGE} | given})
     assert answer.status_code == 400
     (field,) = given

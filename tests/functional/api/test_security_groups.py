@@ -49,7 +49,7 @@ def test_each_project_has_one_group_that_allows_everything(front: Front) -> None
     assert shown == rules[0]
 
 
-def test_an_administrator_names_the_project_and_a_member_cannot(front: Front) -> None:
+def test_administrators_name_the_project_and_members_cannot(front: Front) -> None:
     query = f"?project_id={TENANT['X-Project-Id']}"
     assert group(front, {}, query)["id"] == group(front)["id"]
     assert front.get(f"/network/v2.0/security-groups{query}", OTHER_TENANT).json == {"security_groups": []}
@@ -114,7 +114,7 @@ def test_a_boot_names_the_group_by_its_id(front: Front) -> None:
         *(("POST", "os-security-group-rules"), ("DELETE", "os-security-group-rules/6")),
     ],
 )
-def test_the_compute_api_says_why_groups_are_not_changed(front: Front, method: str, path: str) -> None:
+def test_the_compute_api_says_why_groups_never_change(front: Front, method: str, path: str) -> None:
     answer = front.client.simulate_request(method, f"/v2.1/{path}", headers=TENANT, json={})
     assert (answer.status_code, "nothing enforces their rules here" in answer.text) == (501, True)
 

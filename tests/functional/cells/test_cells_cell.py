@@ -69,7 +69,7 @@ def cells(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Cells]:
         yield made
 
 
-def test_an_agent_that_does_not_answer_holds_up_no_order(tmp_path: Path) -> None:
+def test_a_silent_agent_delays_no_order(tmp_path: Path) -> None:
     """Even if every thread for questions waits for it."""
     patience = BulkheadSettings(threads=1, timeout=30.0)
     mapping = CellMapping(uuid="c1", name="east", database_url=f"sqlite:///{tmp_path}/c.db", transport_url="rabbit://127.0.0.1:1/")
@@ -91,7 +91,7 @@ def test_an_agent_that_does_not_answer_holds_up_no_order(tmp_path: Path) -> None
         cell.close()
 
 
-def test_orders_reach_the_agents_of_the_cell_and_of_no_other(cells: Cells, registry: CellRegistry) -> None:
+def test_orders_reach_only_agents_of_the_cell(cells: Cells, registry: CellRegistry) -> None:
     east, west = (registry.get(cells.add(name).uuid) for name in ("east", "west"))
     agents = {}
     for cell in (east, west):
@@ -121,7 +121,7 @@ def test_a_sick_bus_does_not_close_the_database(cells: Cells, registry: CellRegi
     assert cell.silent_since is not None, "one of the two is silent"
 
 
-def test_reads_writes_and_other_deadlines_reach_the_same_database(cells: Cells, registry: CellRegistry) -> None:
+def test_reads_writes_and_deadlines_reach_one_database(cells: Cells, registry: CellRegistry) -> None:
     cells.add("east")
     (cell,) = registry.list_cells()
     cell.write(services.record_heartbeat, "h1", "superconductor-compute", 1, now=5.0)
@@ -140,7 +140,7 @@ def test_fan_out_answers_for_every_cell_in_order(cells: Cells, registry: CellReg
     assert [len(answer.value) if isinstance(answer, Answered) else answer.reason[:8] for answer in answers] == [0, "cell 'b'", 1]
 
 
-def test_fan_out_does_not_hide_faults_of_the_question(cells: Cells, registry: CellRegistry) -> None:
+def test_fan_out_does_not_hide_query_faults(cells: Cells, registry: CellRegistry) -> None:
     cells.add("a")
 
     def wrong(tx: Connection) -> None:

@@ -28,7 +28,7 @@ def _mapped(cells: Cells) -> dict[str, str]:
     return {m.host: m.cell_uuid for m in cells.api.read(host_mappings.list_all)}
 
 
-def test_new_hosts_are_mapped_to_the_cell_they_report_in(cells: Cells, registry: CellRegistry) -> None:
+def test_new_hosts_are_mapped_to_their_reporting_cell(cells: Cells, registry: CellRegistry) -> None:
     east, west = cells.add("east"), cells.add("west")
     cells.report("east", "e1", "e2")
     cells.report("west", "w1")
@@ -46,7 +46,7 @@ def test_only_agents_make_hosts(cells: Cells, registry: CellRegistry) -> None:
     assert _mapped(cells) == {}
 
 
-def test_a_second_run_adds_what_is_new_and_writes_nothing_otherwise(cells: Cells, registry: CellRegistry) -> None:
+def test_a_second_run_only_adds_new_hosts(cells: Cells, registry: CellRegistry) -> None:
     cells.add("east")
     cells.report("east", "e1")
     discover_hosts(registry, cells.api)
@@ -57,7 +57,7 @@ def test_a_second_run_adds_what_is_new_and_writes_nothing_otherwise(cells: Cells
     assert [m.host for m in discover_hosts(registry, cells.api).mapped] == ["e2"]
 
 
-def test_a_mapped_host_that_reports_in_another_cell_is_told_and_stays_where_it_is(cells: Cells, registry: CellRegistry) -> None:
+def test_a_mapped_host_in_another_cell_stays_mapped(cells: Cells, registry: CellRegistry) -> None:
     east = cells.add("east")
     cells.add("west")
     cells.report("east", "twin")
@@ -70,7 +70,7 @@ def test_a_mapped_host_that_reports_in_another_cell_is_told_and_stays_where_it_i
     assert [m.host for m in found.mapped] == ["w1"], "the others are mapped all the same"
 
 
-def test_a_host_that_changed_its_cell_is_told_and_stays_where_it_is(cells: Cells, registry: CellRegistry) -> None:
+def test_a_host_that_changed_cells_is_not_moved(cells: Cells, registry: CellRegistry) -> None:
     east, _ = cells.add("east"), cells.add("west")
     cells.api.write(host_mappings.add_mappings, [HostMapping(host="moved", cell_uuid=east.uuid)], 0.0)
     cells.report("west", "moved")
@@ -78,7 +78,7 @@ def test_a_host_that_changed_its_cell_is_told_and_stays_where_it_is(cells: Cells
     assert _mapped(cells) == {"moved": east.uuid}
 
 
-def test_a_new_host_name_in_two_cells_is_mapped_to_neither(cells: Cells, registry: CellRegistry) -> None:
+def test_a_new_name_in_two_cells_stays_unmapped(cells: Cells, registry: CellRegistry) -> None:
     cells.add("east")
     cells.add("west")
     cells.report("east", "twin")

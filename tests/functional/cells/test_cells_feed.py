@@ -56,7 +56,7 @@ def test_seek_reads_again_what_could_not_be_used(cell: Cell) -> None:
     assert _keys(reader) == ["a", "b"]
 
 
-def test_a_reader_behind_a_trimmed_feed_is_told_until_it_restarts(cell: Cell) -> None:
+def test_a_reader_behind_a_trimmed_feed_must_restart(cell: Cell) -> None:
     _happen(cell, "a", "b", at=100.0)
     slow, quick = FeedReader(cell), FeedReader(cell)
     assert _keys(quick) == ["a", "b"]
@@ -72,7 +72,7 @@ def test_a_reader_behind_a_trimmed_feed_is_told_until_it_restarts(cell: Cell) ->
     assert _keys(quick) == ["c", "d"], "a reader that had read what was trimmed is not behind"
 
 
-def test_a_feed_restored_from_a_backup_counts_as_behind(cell: Cell) -> None:
+def test_a_restored_feed_counts_as_behind(cell: Cell) -> None:
     _happen(cell, "a")
     reader = FeedReader(cell, cursor=50)
     assert reader.read().behind
@@ -90,7 +90,7 @@ def test_an_unreachable_cell_raises_and_moves_nothing(tmp_path: Path) -> None:
         assert reader.last_event == 7
 
 
-def test_reading_makes_no_temporary_table_on_a_server_that_counts_them(cell: Cell, request: pytest.FixtureRequest) -> None:
+def test_reading_makes_no_temporary_table(cell: Cell, request: pytest.FixtureRequest) -> None:
     """MariaDB puts one with texts on disk. Readers ask all the time, mostly for nothing."""
 
     def made(tx: CellTransaction) -> int:

@@ -32,7 +32,7 @@ def boot(cloud: World, host: str | None = None) -> str:
     return cloud.mapped(uuid).state
 
 
-def test_a_cell_goes_and_comes_back_while_everything_runs(cloud: World) -> None:
+def test_a_cell_disappears_and_returns_during_work(cloud: World) -> None:
     assert boot(cloud, "a1") == "active"
     before = find_cell(cloud.api, "cell2")
     change_cell(cloud.api, "cell2", CellChange(state=CellState.DRAINING))

@@ -47,7 +47,7 @@ def introduce(database: Database, host: str, messages: str) -> None:
     database.write(services.introduce_service, Beat(host=host, binary=AGENT_BINARY), About(messages=messages), 1.0)
 
 
-def test_the_oldest_conductor_and_the_oldest_scheduler_alive_are_written_to(api: Database) -> None:
+def test_messages_suit_the_oldest_living_conductor_and_scheduler(api: Database) -> None:
     show(api, "api", CONDUCTOR_BINARY, NEW)
     show(api, "api", CONDUCTOR_BINARY, "1.0", host="h2")
     show(api, "api", SCHEDULER_BINARY, NEW)
@@ -58,7 +58,7 @@ def test_the_oldest_conductor_and_the_oldest_scheduler_alive_are_written_to(api:
     assert peers(scheduler.TOPIC, None) == SPAN.newest
 
 
-def test_an_agent_is_written_what_its_own_host_has_recorded(cell: Database) -> None:
+def test_an_agent_gets_its_recorded_message_form(cell: Database) -> None:
     introduce(cell, "old", "1.0")
     introduce(cell, "new", NEW)
     cell.write(services.record_heartbeat, "older", AGENT_BINARY, 4)
@@ -73,7 +73,7 @@ def test_what_is_pinned_is_written(cell: Database) -> None:
     assert cell_peers(cell.read, {"scheduler": V1_0})(compute.TOPIC, "new") == SPAN.newest
 
 
-def test_records_are_read_again_and_what_was_known_serves_meanwhile(cell: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_known_records_serve_while_they_are_reread(cell: Database, monkeypatch: pytest.MonkeyPatch) -> None:
     down = False
 
     def read(fn: object) -> releases.Known:
@@ -93,20 +93,20 @@ def test_records_are_read_again_and_what_was_known_serves_meanwhile(cell: Databa
         cell_peers(read, {})(compute.TOPIC, "h1")
 
 
-def test_a_process_refuses_to_start_beside_older_ones_that_know_none_of_its_messages(api: Database) -> None:
+def test_a_process_refuses_to_start_beside_older_ones(api: Database) -> None:
     show(api, "api", SCHEDULER_BINARY, "0.8-0.9", host="old-1")
     show(api, "api", CONDUCTOR_BINARY, "1.0", host="fine")
     with pytest.raises(errors.Misconfigured, match=r"scheduler on old-1 \(0\.8-0\.9\); they are too old: upgrade them"):
         api.read(releases.check_api_level)
 
 
-def test_a_process_that_is_too_old_itself_says_so(api: Database) -> None:
+def test_a_process_says_that_it_is_too_old(api: Database) -> None:
     show(api, "api", SCHEDULER_BINARY, "7.0-7.3", host="new-1")
     with pytest.raises(errors.Misconfigured, match=r"on new-1 \(7\.0-7\.3\); this process is too old: upgrade it"):
         api.read(releases.check_api_level)
 
 
-def test_a_process_refuses_to_start_after_the_upgrade_to_a_later_release_was_finalized(api: Database) -> None:
+def test_a_finalized_later_release_prevents_a_start(api: Database) -> None:
     api.read(releases.check_api_level)
     api.write(finalized.write, MessagesVersion(1, 99), "9.0")
     with pytest.raises(errors.Misconfigured, match=r"the upgrade to 1\.99 was finalized: upgrade it"):
@@ -130,7 +130,7 @@ def test_a_cells_conductor_names_agents_too(cell: Database) -> None:
     cell.read(releases.check_cell)
 
 
-def test_an_agent_that_knows_none_of_the_messages_is_not_introduced() -> None:
+def test_an_agent_without_known_messages_is_not_introduced() -> None:
     with pytest.raises(errors.Misconfigured, match=r"on h1 \(0\.9\); they are too old"):
         releases.check_agent("h1", "0.9")
     releases.check_agent("h1", "1.0")

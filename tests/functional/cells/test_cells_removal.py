@@ -92,7 +92,7 @@ def told(account: list[RemovalEntry]) -> dict[tuple[str, str], str]:
     return {(entry.kind, entry.id): entry.outcome for entry in account}
 
 
-def test_everything_ends_or_goes_elsewhere_and_is_accounted_for(cloud: World, conductor: Conductor) -> None:
+def test_every_server_ends_or_moves_on_removal(cloud: World, conductor: Conductor) -> None:
     made = live_in(cloud, conductor)
     aggregate = cloud.api.write(aggregates.create, "fast")
     cloud.api.write(aggregates.add_host, aggregate.id, "a1")
@@ -123,7 +123,7 @@ def test_everything_ends_or_goes_elsewhere_and_is_accounted_for(cloud: World, co
     assert cloud.evidence().drifts == ()
 
 
-def test_what_was_on_its_way_is_built_elsewhere_or_buried_and_its_old_driver_is_refused(cloud: World, conductor: Conductor) -> None:
+def test_pending_builds_move_or_are_buried(cloud: World, conductor: Conductor) -> None:
     driven = conductor.drive(cloud.accept(size=SMALL), upto="leased")
     driven.claim(excluded_cells=(conductor.cell("cell2").uuid,))
     driven.stage()
@@ -162,7 +162,7 @@ def test_interrupted_anywhere_it_is_completed_by_another_one(cloud: World, condu
     assert cloud.evidence().drifts == ()
 
 
-def test_one_that_answers_is_refused_unless_nothing_lives_in_it(cloud: World, conductor: Conductor) -> None:
+def test_an_answering_cell_with_servers_is_not_removed(cloud: World, conductor: Conductor) -> None:
     [uuid] = conductor.drive(cloud.accept(force_hosts=("a1",), size=SMALL), upto="handed over").uuids
     cell = conductor.cell(DEAD)
     assert removal.silence_of(cell) is None
@@ -175,7 +175,7 @@ def test_one_that_answers_is_refused_unless_nothing_lives_in_it(cloud: World, co
     assert told(remove_cell(Ledger(cloud.api, "operator"), empty, dead=False)) == {("host", "b1"): "forgotten"}
 
 
-def test_what_arrives_meanwhile_is_found_in_the_last_transaction(cloud: World, conductor: Conductor) -> None:
+def test_late_arrivals_are_seen_in_the_last_transaction(cloud: World, conductor: Conductor) -> None:
     dead = mapping(cloud)
     late = conductor.drive(cloud.accept(force_hosts=("a1",), size=SMALL), upto="staged")
     with pytest.raises(errors.Conflict, match="has room claimed for 1 servers"):
@@ -186,7 +186,7 @@ def test_what_arrives_meanwhile_is_found_in_the_last_transaction(cloud: World, c
     assert told(account)["server", late.uuids[0]] == "ended in ERROR"
 
 
-def test_a_delete_after_the_cell_is_gone_is_confirmed_without_it(cloud: World, conductor: Conductor) -> None:
+def test_a_late_delete_succeeds_without_the_cell(cloud: World, conductor: Conductor) -> None:
     [uuid] = conductor.drive(cloud.accept(force_hosts=("a1",), size=SMALL), upto="handed over").uuids
     remove_cell(Ledger(cloud.api, "operator"), mapping(cloud), dead=True)
     [server] = [server for server in cloud.evidence().servers if server.uuid == uuid]
@@ -209,7 +209,7 @@ def test_a_cell_that_comes_back_afterwards_changes_nothing(cloud: World, conduct
     assert cloud.mapped(uuid).state == "error"
 
 
-def test_a_plain_delete_waits_for_deletes_and_claims_and_leaves_nothing(cloud: World, conductor: Conductor) -> None:
+def test_a_plain_delete_waits_for_deletes_and_claims(cloud: World, conductor: Conductor) -> None:
     dead = mapping(cloud)
     driven = conductor.drive(cloud.accept(force_hosts=("a1",), size=SMALL), upto="claimed")
     refused = [("still has 2 hosts", False), ("room claimed for 1 servers", True)]
@@ -230,7 +230,7 @@ def test_a_plain_delete_waits_for_deletes_and_claims_and_leaves_nothing(cloud: W
 
 
 @pytest.mark.parametrize("state", [CellState.ENABLED, CellState.DISABLED, CellState.DRAINING])
-def test_a_plain_delete_says_what_is_to_be_done_as_the_cell_is(cloud: World, conductor: Conductor, state: CellState) -> None:
+def test_a_plain_delete_says_the_necessary_steps(cloud: World, conductor: Conductor, state: CellState) -> None:
     driven = conductor.drive(cloud.accept(force_hosts=("a1",), size=SMALL), upto="claimed")
     change_cell(cloud.api, DEAD, CellChange(state=state))
     first = "disable it, and" if state is CellState.ENABLED else f"it is {state} and takes no more, so"
@@ -245,7 +245,7 @@ def test_a_plain_delete_says_what_is_to_be_done_as_the_cell_is(cloud: World, con
         delete_cell(cloud.api, DEAD, with_hosts=True)
 
 
-def test_who_has_not_heard_of_a_delete_applies_nothing_of_the_cell_any_more(cloud: World, conductor: Conductor) -> None:
+def test_a_process_unaware_of_the_delete_applies_nothing(cloud: World, conductor: Conductor) -> None:
     """Neither one that has read its feed before, nor one that begins to. The cell's agents go on reporting."""
     dead, cell = mapping(cloud), conductor.cell(DEAD)
     appliers = [Applier(conductor.ledger, cell) for _ in range(2)]
@@ -264,9 +264,7 @@ def test_who_has_not_heard_of_a_delete_applies_nothing_of_the_cell_any_more(clou
     ("server", "login", "gone"),
     [(MARIADB, "nobody:secret", False), (MARIADB, None, True), (POSTGRESQL, "nobody:secret", False), (POSTGRESQL, None, True)],
 )
-def test_a_server_that_refuses_a_login_is_alive_and_one_without_the_database_is_not(
-    tmp_path: Path, server: str, login: str | None, gone: bool
-) -> None:
+def test_a_server_refusing_logins_is_alive(tmp_path: Path, server: str, login: str | None, gone: bool) -> None:
     with scratch_url(server) as url:
         parts = urlsplit(url)
         netloc = parts.netloc if login is None else f"{login}@{parts.netloc.rpartition('@')[2]}"
@@ -282,7 +280,7 @@ def test_a_server_that_refuses_a_login_is_alive_and_one_without_the_database_is_
             assert "secret" not in str(caught.value)
 
 
-def test_users_are_told_that_their_build_was_lost_and_can_delete_it(tmp_path: Path) -> None:
+def test_users_see_and_delete_their_lost_builds(tmp_path: Path) -> None:
     with region(tmp_path, [host("a1", "cell1"), host("b1", "cell2")]) as deployment:
         uuid = deployment.boot("slow", metadata={METADATA_KEY: "hang"})
         database = Database(deployment.folder.database_url("api"))

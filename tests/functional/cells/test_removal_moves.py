@@ -52,7 +52,7 @@ def agrees(site: Moved) -> None:
     assert site.auditor.kinds() == []
 
 
-def test_a_lost_cell_is_not_waited_for_to_compare(site: Moved) -> None:
+def test_a_compare_does_not_wait_for_lost_cells(site: Moved) -> None:
     [uuid] = site.active()
     operation = site.building(uuid, to=OTHER)
     site.cloud.api.write(thaw.freeze_operations, [operation.uuid], "its database was restored", 1.0)
@@ -60,7 +60,7 @@ def test_a_lost_cell_is_not_waited_for_to_compare(site: Moved) -> None:
     started(site, operation)
 
 
-def test_a_twin_that_was_not_there_yet_costs_its_operation_only(site: Moved) -> None:
+def test_an_unbuilt_twin_costs_only_its_operation(site: Moved) -> None:
     [uuid] = site.active()
     operation = site.building(uuid, to=OTHER)
     assert lose(site, OTHER) == {operation.twin_uuid: RemovalFate.GIVEN_UP}
@@ -70,7 +70,7 @@ def test_a_twin_that_was_not_there_yet_costs_its_operation_only(site: Moved) -> 
     agrees(site)
 
 
-def test_a_server_that_is_shelved_leaves_the_lost_cell(site: Moved) -> None:
+def test_a_shelved_server_leaves_the_lost_cell(site: Moved) -> None:
     """If its snapshot is complete; otherwise it is lost with the cell."""
     uuid, other = site.active(2)
     operation, incomplete = (site.cloud.operate(each, OperationKind.SHELVE, timeout=1e9) for each in (uuid, other))
@@ -82,7 +82,7 @@ def test_a_server_that_is_shelved_leaves_the_lost_cell(site: Moved) -> None:
     agrees(site)
 
 
-def test_a_resized_server_that_is_lost_is_what_it_was_before(site: Moved) -> None:
+def test_a_lost_resized_server_gets_its_former_size(site: Moved) -> None:
     [uuid] = site.active()
     operation = site.building(uuid, OperationKind.RESIZE, to=OTHER, flavor=LARGE)
     site.switched(operation)
@@ -107,7 +107,7 @@ def test_a_twin_that_runs_elsewhere_is_the_server(site: Moved, kind: OperationKi
     agrees(site)
 
 
-def test_a_live_migration_out_of_the_cell_is_decided_by_its_twin(site: Moved) -> None:
+def test_its_twin_decides_an_outgoing_live_migration(site: Moved) -> None:
     """The removal is refused until the twin has answered."""
     [uuid] = site.active()
     operation = site.listening(uuid, to=OTHER)
@@ -123,7 +123,7 @@ def test_a_live_migration_out_of_the_cell_is_decided_by_its_twin(site: Moved) ->
     agrees(site)
 
 
-def test_a_live_migration_into_the_cell_is_given_up(site: Moved) -> None:
+def test_a_live_migration_into_the_cell_is_abandoned(site: Moved) -> None:
     [uuid] = site.active()
     operation = site.listening(uuid, to=OTHER)
     assert lose(site, OTHER) == {operation.twin_uuid: RemovalFate.GIVEN_UP}
@@ -133,7 +133,7 @@ def test_a_live_migration_into_the_cell_is_given_up(site: Moved) -> None:
     agrees(site)
 
 
-def test_a_server_that_was_not_copied_yet_is_lost_with_its_operation(site: Moved) -> None:
+def test_an_uncopied_server_is_lost_with_its_operation(site: Moved) -> None:
     [uuid] = site.active()
     operation = site.building(uuid, to=OTHER)
     assert lose(site, HOME) == {uuid: RemovalFate.DELETED}
@@ -143,7 +143,7 @@ def test_a_server_that_was_not_copied_yet_is_lost_with_its_operation(site: Moved
     site.keep()
 
 
-def test_a_server_that_was_moved_into_the_cell_is_deleted_under_its_own_uuid(site: Moved) -> None:
+def test_a_moved_in_server_is_deleted_by_uuid(site: Moved) -> None:
     [uuid] = site.active()
     operation = site.building(uuid, to=OTHER)
     site.switched(operation)

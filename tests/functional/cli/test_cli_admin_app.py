@@ -36,7 +36,7 @@ def _process(*command: str, **environment: str) -> subprocess.CompletedProcess[s
 CLI = (sys.executable, "-m", "cli")
 
 
-def test_help_shows_each_first_word_once_under_a_heading(shell: Shell) -> None:
+def test_help_shows_first_words_once_under_headings(shell: Shell) -> None:
     words = [word for _, entries in GROUPS for word, _ in entries]
     assert sorted(words) == sorted(commands_by_word())
     for arguments in (["--help"], ["help"]):
@@ -62,7 +62,7 @@ def test_word_lists_its_commands(shell: Shell, arguments: list[str]) -> None:
         assert (f"  {name} " in outcome.out and summary in outcome.out) is name.startswith("cell ")
 
 
-def test_no_command_is_a_usage_error_that_shows_the_help(shell: Shell) -> None:
+def test_no_command_is_a_usage_error(shell: Shell) -> None:
     outcome = shell.run()
     assert outcome.status == 2
     assert "register cells" in outcome.out
@@ -76,7 +76,7 @@ def test_the_table_names_classes_that_are_there(name: str, path: str) -> None:
 
 
 @pytest.mark.parametrize("name", MINE)
-def test_help_of_a_command_describes_it_and_gives_an_example(shell: Shell, name: str) -> None:
+def test_help_of_a_command_includes_an_example(shell: Shell, name: str) -> None:
     outcome = shell.run(*name.split(), "--help")
     assert (outcome.status, outcome.err) == (0, "")
     assert f"usage: superconductor {name}" in outcome.out
@@ -122,7 +122,7 @@ def test_wrong_usage_is_one_line_and_status_2(shell: Shell, line: str, text: str
     assert text in shell.refused(line, status=2)
 
 
-def test_without_a_database_the_line_says_what_to_give(shell: Shell, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_the_missing_database_line_names_the_option(shell: Shell, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     for variable in ("HOME", "XDG_RUNTIME_DIR"):
         monkeypatch.setenv(variable, str(tmp_path))
     monkeypatch.delenv("SUPERCONDUCTOR_CONFIG", raising=False)
@@ -148,7 +148,7 @@ def test_without_a_database_the_line_says_what_to_give(shell: Shell, monkeypatch
         *("aggregate list", "aggregate set x --name y", "server group list", "flavor create f --vcpus 1 --ram 1"),
     ],
 )
-def test_a_state_folder_without_database_is_refused_in_one_line(shell: Shell, line: str) -> None:
+def test_a_state_folder_without_database_is_refused(shell: Shell, line: str) -> None:
     if line == "db version":  # has a result for each database, and this is the API database's
         outcome = shell(line)
         assert outcome.status == 1
@@ -158,7 +158,7 @@ def test_a_state_folder_without_database_is_refused_in_one_line(shell: Shell, li
     assert list(shell.state.iterdir()) == [], "looking at it must not make it"
 
 
-def test_a_database_without_schema_is_refused_in_one_line(shell: Shell) -> None:
+def test_a_database_without_schema_is_refused(shell: Shell) -> None:
     (shell.state / "api.db").touch()
     assert "has no schema, or an old one; apply it with 'superconductor db sync'" in shell.refused("cell list")
 

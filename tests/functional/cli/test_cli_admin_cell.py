@@ -29,7 +29,7 @@ def shell(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Shell:
     return shell
 
 
-def test_create_with_state_uses_a_file_of_the_folder(shell: Shell) -> None:
+def test_create_with_state_uses_the_folders_file(shell: Shell) -> None:
     created = shell.json("cell create east")
     assert created["database_url"] == f"sqlite:///{shell.state}/east.db"
     assert created["transport_url"] == "embedded://east/"
@@ -162,7 +162,7 @@ def test_a_lost_cell_is_removed_with_an_account(shell: Shell) -> None:
     assert "No cell is called 'west'" in shell("cell delete west --offline").err
 
 
-def test_templates_are_kept_as_they_are_and_filled_in_by_whoever_connects(shell: Shell, tmp_path: Path) -> None:
+def test_templates_are_stored_and_expanded_on_connection(shell: Shell, tmp_path: Path) -> None:
     file = tmp_path / "api.conf"
     file.write_text(f"[DEFAULT]\ntransport_url = embedded://bus/api\n[api_database]\nconnection = sqlite:///{tmp_path}/api.db\n")
     database, bus = f"{{scheme}}:///{tmp_path}/east.db", "{scheme}://{hostname}/east"

@@ -27,7 +27,7 @@ def region(shell: Shell) -> Shell:
     return shell
 
 
-def test_sync_does_the_api_database_then_cell0_and_every_cell(region: Shell) -> None:
+def test_sync_covers_api_database_cell0_and_cells(region: Shell) -> None:
     rows = region.json("db sync")
     assert [(row["Database"], row["Kind"], row["Result"]) for row in rows] == [
         ("api", "api", "up to date"),
@@ -56,7 +56,7 @@ def test_sync_of_some(region: Shell, options: str, names: list[str]) -> None:
     assert made == {"api", *names}
 
 
-def test_a_failing_database_does_not_keep_the_others_from_being_done(region: Shell) -> None:
+def test_a_failing_database_does_not_stop_the_others(region: Shell) -> None:
     (region.state / "east.db").mkdir()
     outcome = region("db sync -f value -c Database -c Result")
     assert outcome.status == 1
@@ -98,7 +98,7 @@ def test_version_tells_what_each_database_has(region: Shell) -> None:
     assert outcome.status == 1
 
 
-def test_version_of_a_database_without_schema_says_what_to_run(region: Shell) -> None:
+def test_version_without_schema_says_the_command(region: Shell) -> None:
     (region.state / "east.db").touch()
     told = f"run 'superconductor db sync': the latest is {latest_version('cell')}"
     assert region.json("db version --cell east") == [{"Database": "east", "Kind": "cell", "Version": None, "Result": told}]

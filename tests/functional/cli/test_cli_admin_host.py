@@ -35,7 +35,7 @@ def test_discover_maps_what_reported_and_shows_it(cells: Cells, shell: Shell) ->
     assert [row["Hosts"] for row in shell.json("cell list")] == [0, 2, 1]
 
 
-def test_discover_tells_conflicts_and_dead_cells_and_maps_the_rest(cells: Cells, shell: Shell) -> None:
+def test_discover_reports_conflicts_and_maps_the_rest(cells: Cells, shell: Shell) -> None:
     cells.report("east", "twin", "e1")
     cells.report("west", "twin")
     cells.add_unreachable("dead", f"mysql+pymysql://sc:secret@127.0.0.1:{closed_port()}/cell")
@@ -49,7 +49,7 @@ def test_discover_tells_conflicts_and_dead_cells_and_maps_the_rest(cells: Cells,
     assert "secret" not in dead
 
 
-def test_list_tells_of_a_host_that_is_up_in_two_cells(cells: Cells, shell: Shell) -> None:
+def test_list_shows_hosts_up_in_two_cells(cells: Cells, shell: Shell) -> None:
     """Not of one that was in another cell before."""
     cells.report("east", "twin", "e1", "moved")
     cells.report("west", "twin")
@@ -84,7 +84,7 @@ def test_list_shows_state_capacity_and_use(cells: Cells, shell: Shell) -> None:
     assert {row["State"] for row in shell.json("host list --cell east --down-after 7200")} == {"up"}
 
 
-def test_list_shows_agents_that_stop_and_what_waits_for_them(cells: Cells, shell: Shell) -> None:
+def test_list_shows_stopping_agents_and_their_work(cells: Cells, shell: Shell) -> None:
     cells.report("east", "busy", "leaving", "gone")
     database = Database(sqlite_url(cells.folder, "east"))
     beats = [services.Beat(host="leaving", binary="superconductor-compute", version=1, stopping=True)]
@@ -116,7 +116,7 @@ def test_list_shows_disabled_and_forced_down_hosts(cells: Cells, shell: Shell) -
     assert rows == {"off": ("up", "disabled"), "dead": ("down", "enabled")}
 
 
-def test_hosts_of_a_cell_that_cannot_be_reached_are_unknown_and_the_command_succeeds(cells: Cells, shell: Shell) -> None:
+def test_hosts_of_unreachable_cells_are_unknown(cells: Cells, shell: Shell) -> None:
     cells.report("east", "e1")
     shell.done("-q host discover")
     dead = cells.add_unreachable("dead", f"mysql+pymysql://sc:secret@127.0.0.1:{closed_port()}/cell")
@@ -141,7 +141,7 @@ def test_a_mapped_host_that_never_reported_is_unknown(cells: Cells, shell: Shell
     assert (row["Host"], row["State"], row["Last Seen"]) == ("ghost", "unknown", None)
 
 
-def test_what_operators_say_of_hosts_is_shown_and_told_to_the_feed(cells: Cells, shell: Shell) -> None:
+def test_operator_settings_of_hosts_reach_the_feed(cells: Cells, shell: Shell) -> None:
     cells.report("east", "e1")
     cells.report("west", "w1", "w2")
     shell.done("-q host discover")
@@ -161,7 +161,7 @@ def test_what_operators_say_of_hosts_is_shown_and_told_to_the_feed(cells: Cells,
     assert [event.key for event in events.events if event.kind is EventKind.SERVICE] == ["w1"] * 4
 
 
-def test_hosts_nobody_knows_are_told_and_the_others_done(cells: Cells, shell: Shell) -> None:
+def test_unknown_hosts_are_reported_and_others_updated(cells: Cells, shell: Shell) -> None:
     cells.report("east", "e1")
     shell.done("-q host discover")
     api_database = Database(sqlite_url(cells.folder, "api"))
@@ -221,7 +221,7 @@ class TestTwoMachines:
         assert shell.json("host show e1")["Problems"] == []
         assert "two machines" not in shell("host list").err
 
-    def test_the_refused_one_takes_over_when_an_operator_says_so(self, east: Database, shell: Shell) -> None:
+    def test_the_refused_agent_takes_over_on_operator_command(self, east: Database, shell: Shell) -> None:
         outcome = shell("host accept --machine e1 e2 -f value")
         assert (outcome.status, outcome.out) == (1, "e1 rack-b\n")
         assert "No other machine has asked to run as host 'e2'" in outcome.err

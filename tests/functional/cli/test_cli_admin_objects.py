@@ -59,7 +59,7 @@ def test_a_private_flavor_is_given_to_projects(shell: Shell) -> None:
     assert changed == shell.json("flavor show m1") == {**made, "projects": "p2, p3"}
 
 
-def test_flavors_without_id_get_one_and_are_listed_by_size(shell: Shell) -> None:
+def test_flavors_get_missing_ids_and_size_order(shell: Shell) -> None:
     for name, vcpus in (("big", 8), ("small", 1), ("middle", 4)):
         shell.done(f"-q flavor create {name} --vcpus {vcpus} --ram 1024")
     rows = shell.json("flavor list")
@@ -153,7 +153,7 @@ def test_aggregate_refusals_change_nothing(shell: Shell, line: str, text: str) -
     assert len(shell.json("aggregate list")) == 1
 
 
-def test_hosts_that_are_not_mapped_are_taken_and_told(shell: Shell) -> None:
+def test_unmapped_hosts_are_accepted_and_reported(shell: Shell) -> None:
     outcome = shell("aggregate create rack --host future -f value -c hosts")
     assert (outcome.status, outcome.out) == (0, "future\n")
     assert outcome.err == "superconductor: Host 'future' is not mapped to a cell yet; the aggregate applies once it is\n"

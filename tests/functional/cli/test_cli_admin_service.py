@@ -37,7 +37,7 @@ def show(cells: Cells, name: str, level: Level, binary: str) -> None:
     database.write(processes.record_process, level, shown)
 
 
-def test_all_processes_are_listed_with_what_is_known_of_them(cells: Cells, shell: Shell) -> None:
+def test_all_processes_are_listed_with_known_details(cells: Cells, shell: Shell) -> None:
     cells.report("east", "e1", "e2")
     database = Database(sqlite_url(cells.folder, "east"))
     database.write(services.introduce_service, Beat(host="e1", binary=AGENT), About(release="1.1", messages="1.0", pid=9), 1.0)
@@ -76,7 +76,7 @@ def test_every_format_tells_the_same(cells: Cells, shell: Shell) -> None:
     assert "control1" in shell.done("service list --cell east")
 
 
-def test_a_cell_that_cannot_be_asked_is_told_and_the_others_listed(cells: Cells, shell: Shell) -> None:
+def test_an_unreachable_cell_is_reported_beside_the_list(cells: Cells, shell: Shell) -> None:
     cells.add_unreachable("dead", f"mysql+pymysql://sc:secret@127.0.0.1:{closed_port()}/cell")
     outcome = shell("service list -f value -c Level")
     assert outcome.status == 1

@@ -105,14 +105,14 @@ def test_one_line_says_what_is_wrong(cells: Cells, shell: Shell, line: str, stat
     assert cells.api.read(host_mappings.list_all) == before
 
 
-def test_what_is_known_of_a_host_in_a_dead_cell_is_shown(shell: Shell) -> None:
+def test_a_host_in_a_dead_cell_is_shown(shell: Shell) -> None:
     outcome = shell("host show d1 -f value -c Cell -c State")
     assert (outcome.status, outcome.out) == (0, "dead\nunknown\n")
     assert outcome.err.count("\n") == 1
     assert outcome.err.endswith("its records of the host are not shown\n")
 
 
-def test_two_operators_at_once_do_not_hurt_each_other(tmp_path: Path) -> None:
+def test_concurrent_operators_do_not_conflict(tmp_path: Path) -> None:
     """Discovery, and what is said of a host: whoever comes last is right, and each change is told once."""
     cells = Cells(tmp_path)
     cells.add("east")

@@ -34,7 +34,7 @@ cells:
 """
 
 
-def test_a_file_is_applied_once_and_changes_nothing_the_second_time(shell: Shell) -> None:
+def test_applying_a_file_twice_changes_nothing(shell: Shell) -> None:
     shell.done("-q cell create west")
     file = write(shell, TWO)
     wanted = [
@@ -57,7 +57,7 @@ def test_a_file_is_applied_once_and_changes_nothing_the_second_time(shell: Shell
     assert shell.json("-v cell list") == before
 
 
-def test_what_differs_is_changed_and_what_is_left_out_stays(shell: Shell) -> None:
+def test_only_listed_differences_are_changed(shell: Shell) -> None:
     shell.done(f"-q cell apply -f {write(shell, TWO)}")
     file = write(shell, "cells:\n  - {name: east, transport_url: 'embedded://orient/'}\n")
     assert shell.done(f"cell apply -f {file}") == "~ east: transport_url embedded://east/ -> embedded://orient/\n"
@@ -75,7 +75,7 @@ def test_passwords_are_not_shown(shell: Shell) -> None:
     assert out == "~ far: database_connection: another password in mysql+pymysql://sc:***@db-far/sc\n"
 
 
-def test_one_that_is_refused_does_not_keep_the_others(shell: Shell) -> None:
+def test_a_refused_cell_does_not_stop_the_others(shell: Shell) -> None:
     text = (
         TWO
         + "  - name: dead\n    database_connection: mysql+pymysql://sc:secret@127.0.0.1:1/x\n    transport_url: embedded://dead/\n"
@@ -110,7 +110,7 @@ def test_one_that_is_refused_does_not_keep_the_others(shell: Shell) -> None:
         ("cells:\n  - name: east", "Cell 'east' is new and needs a database_connection"),
     ],
 )
-def test_a_mistake_is_told_with_its_line_and_nothing_is_done(shell: Shell, text: str, told: str) -> None:
+def test_a_mistake_is_reported_by_line_without_changes(shell: Shell, text: str, told: str) -> None:
     assert told in shell.refused(f"cell apply -f {write(shell, text)}")
     assert shell.json("cell list") == []
 

@@ -126,13 +126,13 @@ def test_bad_input(unchanged: Shell, line: str, status: int, text: str) -> None:
     assert unchanged.json("-v cell list") == before
 
 
-def test_the_first_refusal_is_the_status_and_the_others_are_done(shell: Shell) -> None:
+def test_the_first_refusal_sets_the_exit_status(shell: Shell) -> None:
     outcome = shell("cell delete south nowhere east west --with-hosts")
     assert (outcome.status, outcome.err.count("\n")) == (6, 2)
     assert [row["Name"] for row in shell.json("cell list")] == ["cell0", "north", "south"]
 
 
-def test_a_url_that_is_not_given_stays_whatever_is_configured(shell: Shell) -> None:
+def test_an_omitted_url_stays_despite_the_configuration(shell: Shell) -> None:
     before = shell.json("cell show east")
     file = shell.state / "other.conf"
     file.write_text(f"[DEFAULT]\ntransport_url = embedded://other/\n[api_database]\nconnection = sqlite:///{shell.state}/api.db\n")
@@ -142,7 +142,7 @@ def test_a_url_that_is_not_given_stays_whatever_is_configured(shell: Shell) -> N
     assert shell.json("cell show east") == before
 
 
-def test_a_cell_that_is_so_already_is_no_conflict(shell: Shell) -> None:
+def test_an_unchanged_cell_is_no_conflict(shell: Shell) -> None:
     for words in ("enable east", "enable east", "update east --name east", "update east --transport-url embedded://east/"):
         shell.done(f"-q cell {words}")
 
@@ -175,7 +175,7 @@ def _with_api(shell: Shell) -> Path:
     return file
 
 
-def test_what_was_interrupted_is_completed_by_the_same_command(shell: Shell) -> None:
+def test_repeating_an_interrupted_command_completes_it(shell: Shell) -> None:
     file = shell.state / "cells.yaml"
     one = "  - {{name: {0}, database_connection: 'sqlite:///{1}/{0}.db', transport_url: 'embedded://{0}/'}}\n"
     file.write_text("cells:\n" + one.format("first", shell.state) + one.format("second", f"{shell.state}/folder"))
@@ -192,7 +192,7 @@ def database(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Databas
         yield made
 
 
-def test_of_two_operators_one_gets_the_place_and_the_other_is_told(database: Database) -> None:
+def test_only_one_of_two_operators_succeeds(database: Database) -> None:
     taken = [NewCell(name=f"c{n}", database_url=f"mysql://sc@db/{n // 2}", transport_url=f"rabbit://sc@mq/{n}") for n in range(12)]
 
     def create(number: int) -> None:

@@ -153,7 +153,7 @@ def test_names_of_what_only_the_database_lists(shell: Shell) -> None:
 
 
 @pytest.mark.parametrize("name", [name for name, _, _ in COMMANDS] + ["help"])
-def test_help_of_every_command_has_an_example_of_it(shell: Shell, name: str) -> None:
+def test_help_of_every_command_has_its_example(shell: Shell, name: str) -> None:
     outcome = shell.run("help", *name.split())
     assert (outcome.status, outcome.err) == (0, "")
     assert f"usage: superconductor {name}" in outcome.out

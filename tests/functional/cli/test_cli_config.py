@@ -62,7 +62,7 @@ keys = {key},hunter2
     assert "***" in outcome.out
 
 
-def test_what_a_url_says_besides_its_password_is_shown(shell: Shell, tmp_path: Path) -> None:
+def test_a_url_is_shown_without_its_password(shell: Shell, tmp_path: Path) -> None:
     file = _written(tmp_path / "a.conf", "[DEFAULT]\ntransport_url = rabbit://u:p@h1:5672,v:q@h2:5672/vh?ssl=true\n")
     (row,) = json.loads(shell.run("config", "show", "--config-file", file, "-f", "json").out)
     assert row == {
@@ -73,7 +73,7 @@ def test_what_a_url_says_besides_its_password_is_shown(shell: Shell, tmp_path: P
     }
 
 
-def test_each_value_comes_from_the_strongest_that_gives_it(shell: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_value_comes_from_its_strongest_source(shell: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of two files that have the same group, the one that has the option."""
     one = _written(tmp_path / "one.conf", "[api]\nport = 1\nthreads = 2\n")
     two = _written(tmp_path / "two.conf", "[api]\nport = 3\nmax_limit = 7\n")
@@ -107,9 +107,7 @@ def test_defaults_are_shown_to_who_asks(shell: Shell, tmp_path: Path) -> None:
     assert {group for group, _ in found} == shared | {"compute", "glance", "images", "simulated", "upgrade_levels"}
 
 
-def test_names_that_no_option_has_are_told_with_the_nearest_one(
-    shell: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_unknown_options_are_reported_with_the_nearest_name(shell: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = _written(
         tmp_path / "a.conf",
         "[DEFAULT]\ntransport_ulr = embedded://a/\nlog-file = x\nport = 1\n"
@@ -130,7 +128,7 @@ def test_names_that_no_option_has_are_told_with_the_nearest_one(
         ]
 
 
-def test_the_options_of_the_driver_that_is_configured_are_known(shell: Shell, tmp_path: Path) -> None:
+def test_options_of_the_configured_driver_are_known(shell: Shell, tmp_path: Path) -> None:
     text = "[compute]\nhost = h1\ndriver = {}\n[libvirt]\nvirt_type = qemu\nvirt_typ = kvm\n"
     file = _written(tmp_path / "libvirt.conf", text.format("libvirt"))
     outcome = shell.run("config", "show", "--config-file", file, "--role", "compute", "-f", "json")
@@ -147,7 +145,7 @@ def test_the_options_of_the_driver_that_is_configured_are_known(shell: Shell, tm
     assert "there is no 'vmware'" in outcome.err
 
 
-def test_a_value_that_does_not_fit_is_told_in_a_line_without_secrets(shell: Shell, tmp_path: Path) -> None:
+def test_an_unsuitable_value_is_reported_without_secrets(shell: Shell, tmp_path: Path) -> None:
     file = _written(tmp_path / "a.conf", "[api]\nport = rabbit://u:hunter2@h/\n")
     outcome = shell.run("config", "show", "--config-file", file)
     assert (outcome.status, outcome.out) == (1, "")
@@ -185,7 +183,7 @@ API = {"api": "api", "console-proxy": "console-proxy", "scheduler": "scheduler"}
         ("compute.conf", {"compute": "compute"}),
     ],
 )
-def test_a_worked_configuration_serves_the_roles_it_is_for(shell: Shell, sample: str, starting: dict[str, str]) -> None:
+def test_a_worked_configuration_serves_only_its_roles(shell: Shell, sample: str, starting: dict[str, str]) -> None:
     """And no others: nobody can start an agent with a file of the API level."""
     outcome = shell.run("config", "check", "--strict", "--config-file", str(SAMPLES / sample), "-f", "json")
     assert outcome.status == 0, outcome
@@ -196,7 +194,7 @@ def test_a_worked_configuration_serves_the_roles_it_is_for(shell: Shell, sample:
         assert shell.run("config", "check", "--config-file", str(SAMPLES / sample), "--role", role).status == (role not in starting)
 
 
-def test_master_keys_are_refused_where_they_do_not_belong(shell: Shell, tmp_path: Path) -> None:
+def test_misplaced_master_keys_are_refused(shell: Shell, tmp_path: Path) -> None:
     """At an agent every key, at a cell's conductor the master key."""
     master = new_key()
     keys = _written(tmp_path / "keys.conf", f"[secrets]\nkeys = {master}\n")
@@ -216,7 +214,7 @@ def test_master_keys_are_refused_where_they_do_not_belong(shell: Shell, tmp_path
     assert "without admin passwords" not in text
 
 
-def test_named_databases_and_buses_are_asked_where_that_is_wanted(shell: Shell, tmp_path: Path) -> None:
+def test_named_databases_and_buses_are_checked_on_request(shell: Shell, tmp_path: Path) -> None:
     file = tmp_path / "a.conf"
     with socket.socket() as closed:
         closed.bind(("127.0.0.1", 0))

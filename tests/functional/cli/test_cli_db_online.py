@@ -60,7 +60,7 @@ def rows(shell: Shell, line: str, status: int) -> dict[str, tuple[Any, ...]]:
     return {name: (migrated, left, told) for name, migrated, left, told in found}
 
 
-def test_everything_is_migrated_and_the_next_run_finds_nothing(shell: Shell) -> None:
+def test_the_run_after_a_complete_migration_is_empty(shell: Shell) -> None:
     assert rows(shell, "db online-migrations", 0) == {
         "api": ("0", "0", "done"),
         "east": ("5", "0", "done"),
@@ -69,7 +69,7 @@ def test_everything_is_migrated_and_the_next_run_finds_nothing(shell: Shell) -> 
     assert {row[0] for row in rows(shell, "db online-migrations", 0).values()} == {"0"}
 
 
-def test_a_bounded_run_does_so_many_and_says_that_there_is_more(shell: Shell) -> None:
+def test_a_bounded_run_says_that_more_remains(shell: Shell) -> None:
     more = "run it again for name-servers"
     assert rows(shell, "db online-migrations --max-count 3", 1) == {
         "api": ("0", "0", "done"),
@@ -84,7 +84,7 @@ def test_a_bounded_run_does_so_many_and_says_that_there_is_more(shell: Shell) ->
     assert "'0' is not a whole number from 1" in shell.refused("db online-migrations --max-count 0", status=2)
 
 
-def test_a_migration_that_fails_does_not_keep_the_others_from_being_done(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failing_migration_does_not_stop_the_others(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(online, "MIGRATIONS", (BROKEN, NAMES))
     found = rows(shell, "db online-migrations", 2)
     assert found["east"] == ("None", "None", "failed: break-servers: no such thing")
@@ -92,7 +92,7 @@ def test_a_migration_that_fails_does_not_keep_the_others_from_being_done(shell: 
     assert rows(shell, "db online-migrations", 0)["east"] == ("0", "0", "done")
 
 
-def test_a_cell_that_is_down_and_one_without_schema_are_told(shell: Shell) -> None:
+def test_dead_cells_and_missing_schemas_are_reported(shell: Shell) -> None:
     api = Database(sqlite_url(shell.state, "api"))
     shell.done("cell create north --no-sync")
     (shell.state / "north.db").touch()

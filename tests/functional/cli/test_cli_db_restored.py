@@ -61,7 +61,7 @@ def test_what_runs_is_adopted(site: Site, shell: Shell) -> None:
     assert {row["Servers adopted"] for row in shell.json("db restored --api")} == {0}
 
 
-def test_a_cell_that_does_not_answer_is_waited_for_or_left_out(site: Site, shell: Shell) -> None:
+def test_a_silent_cell_is_awaited_or_omitted(site: Site, shell: Shell) -> None:
     lost(site, shell)
     change_cell(site.cells.api, "west", CellChange(database_url=f"mysql+pymysql://sc:x@127.0.0.1:{closed_port()}/west"))
     refused = shell("db restored --api")
@@ -73,7 +73,7 @@ def test_a_cell_that_does_not_answer_is_waited_for_or_left_out(site: Site, shell
     assert site.mapped() == {uuid(1): site.uuids["east"], uuid(2): site.uuids["east"]}
 
 
-def test_a_cell_whose_url_cannot_be_used_is_left_out_by_its_name(site: Site, shell: Shell) -> None:
+def test_a_cell_with_an_unusable_url_is_omitted(site: Site, shell: Shell) -> None:
     lost(site, shell)
     site.cells.api.write(lambda tx: tx.execute(sa.update(tables.cell_mappings).where(NAME == "west").values(database_url="no url")))
     refused = shell("db restored --api")
@@ -85,7 +85,7 @@ def test_a_cell_whose_url_cannot_be_used_is_left_out_by_its_name(site: Site, she
     assert leasing(site)
 
 
-def test_a_restored_cell_that_does_not_answer_is_told_of_by_the_exit_status(site: Site, shell: Shell) -> None:
+def test_a_silent_restored_cell_sets_the_exit_status(site: Site, shell: Shell) -> None:
     change_cell(site.cells.api, "west", CellChange(database_url=f"mysql+pymysql://sc:x@127.0.0.1:{closed_port()}/west"))
     refused = shell("db restored --cell west")
     assert refused.status == 3
@@ -123,7 +123,7 @@ def leased(site: Site, known: Known | None) -> int:
     return len(site.cells.api.write(leases.lease_batches, "one", [spec.batch_id], 10.0, 30.0, known))
 
 
-def test_a_cell_keeps_the_highest_mark_of_its_incarnation(site: Site) -> None:
+def test_a_cell_has_its_incarnations_highest_mark(site: Site) -> None:
     database = site.database("east")
     first, other = str(uuid(1)), str(uuid(2))
     assert database.write(incarnation_mark.note_mark, KnownMark(incarnation=first, mark=5))
@@ -134,7 +134,7 @@ def test_a_cell_keeps_the_highest_mark_of_its_incarnation(site: Site) -> None:
     assert database.read(incarnation_mark.read_mark) == KnownMark(incarnation=other, mark=1)
 
 
-def test_a_mark_is_raised_in_one_statement_only_where_nothing_was_restored(site: Site) -> None:
+def test_a_mark_rises_only_where_nothing_was_restored(site: Site) -> None:
     database = site.database("east")
     mine, other = str(uuid(1)), str(uuid(2))
     assert not database.write(incarnation_mark.step_mark, KnownMark(incarnation=mine, mark=5), 4), "it was never told"

@@ -51,14 +51,14 @@ def test_letters_are_skipped_and_tried_again(cells: Cells, shell: Shell, east: D
     assert [each.skipped for each in cells.api.read(dead_letters.list_all, "api")] == [False, True]
 
 
-def test_what_is_named_wrongly_is_refused_in_a_line(shell: Shell, east: Database) -> None:
+def test_a_wrong_name_is_refused_in_a_line(shell: Shell, east: Database) -> None:
     assert "no dead letter of 'unknown'" in shell.refused("dead-letter retry unknown")
     assert "name the keys, or give --all" in shell.refused("dead-letter skip")
     assert "name the keys, or give --all" in shell.refused("dead-letter skip server-1 --all")
     assert "no dead letter of 'server-1'" in shell.refused("dead-letter retry server-1 --step build")
 
 
-def test_a_cell_that_does_not_answer_is_told_and_the_others_are_listed(cells: Cells, shell: Shell, east: Database) -> None:
+def test_a_silent_cell_is_reported_beside_the_list(cells: Cells, shell: Shell, east: Database) -> None:
     cells.add_unreachable("dead", f"mysql+pymysql://sc:secret@127.0.0.1:{closed_port()}/cell")
     outcome = shell("dead-letter list -f value -c Key")
     assert (outcome.status, outcome.out.split()) == (1, ["server-2", "server-1", "server-3"])

@@ -110,7 +110,7 @@ def test_servers_of_a_dead_host_start_elsewhere(cloud: World, shell: Shell) -> N
     come_back(cloud, "a1")
 
 
-def test_what_finds_no_host_is_left_with_the_reason(cloud: World, shell: Shell) -> None:
+def test_servers_without_a_host_stay_with_the_reason(cloud: World, shell: Shell) -> None:
     [stays] = boot(cloud, size=HUGE)
     boot(cloud, "a2", size=HUGE)
     kill(cloud, "a1")
@@ -123,7 +123,7 @@ def test_what_finds_no_host_is_left_with_the_reason(cloud: World, shell: Shell) 
     come_back(cloud, "a1")
 
 
-def test_a_migration_from_a_host_that_died_is_given_up_first(cloud: World, shell: Shell) -> None:
+def test_a_migration_from_a_dead_host_ends_first(cloud: World, shell: Shell) -> None:
     [uuid] = boot(cloud)
     kill(cloud, "a1")
     migration = cloud.operate(uuid, OperationKind.MIGRATE, timeout=3600.0)
@@ -145,7 +145,7 @@ def test_servers_may_be_evacuated_without_waiting(cloud: World, shell: Shell) ->
     come_back(cloud, "a1")
 
 
-def test_a_host_is_called_dead_and_evacuated_in_one(cloud: World, shell: Shell) -> None:
+def test_a_host_is_declared_dead_and_evacuated_together(cloud: World, shell: Shell) -> None:
     uuids = boot(cloud, count=2)
     kill(cloud, "a1", declared=False)
     assert shell("host set a1 --down --evacuate").status == 0
@@ -157,7 +157,7 @@ def test_a_host_is_called_dead_and_evacuated_in_one(cloud: World, shell: Shell) 
 # -- drain -------------------------------------------------------------------------------------------------------------------------
 
 
-def test_a_drained_host_has_no_servers_and_takes_none(cloud: World, shell: Shell) -> None:
+def test_a_drained_host_neither_has_nor_accepts_servers(cloud: World, shell: Shell) -> None:
     uuids = boot(cloud, count=5)
     done(cloud, uuids[0], OperationKind.STOP)
     cloud.api.write(
@@ -174,7 +174,7 @@ def test_a_drained_host_has_no_servers_and_takes_none(cloud: World, shell: Shell
     assert hosts(cloud) == dict.fromkeys(uuids, "b1")
 
 
-def test_running_servers_are_migrated_live_if_that_is_wanted(cloud: World, shell: Shell) -> None:
+def test_running_servers_migrate_live_on_request(cloud: World, shell: Shell) -> None:
     runs, stopped, paused = boot(cloud, count=3)
     done(cloud, stopped, OperationKind.STOP)
     done(cloud, paused, OperationKind.PAUSE)
@@ -185,7 +185,7 @@ def test_running_servers_are_migrated_live_if_that_is_wanted(cloud: World, shell
     cloud.settle()
 
 
-def test_what_cannot_be_migrated_is_left_with_the_reason(cloud: World, shell: Shell) -> None:
+def test_unmovable_servers_stay_with_the_reason(cloud: World, shell: Shell) -> None:
     paused, resized, plain = boot(cloud, count=3)
     done(cloud, paused, OperationKind.PAUSE)
     resize = cloud.operate(resized, OperationKind.RESIZE, flavor=LARGE)
@@ -201,7 +201,7 @@ def test_what_cannot_be_migrated_is_left_with_the_reason(cloud: World, shell: Sh
     cloud.settle()
 
 
-def test_a_server_that_is_shelved_on_its_host_leaves_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_server_shelved_on_its_host_leaves_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A drain does not wait until its time has come."""
     with world(tmp_path, {"cell1": ["a1", "a2"]}) as cloud:
         cloud.start(msgspec.structs.replace(cloud.quick, shelved_offload_time=-1.0))
@@ -268,7 +268,7 @@ def test_a_drained_cell_is_empty(cloud: World, shell: Shell) -> None:
     come_back(cloud, "a2")
 
 
-def test_a_cell_without_a_place_to_go_keeps_its_servers(cloud: World, shell: Shell) -> None:
+def test_a_cell_without_destination_retains_its_servers(cloud: World, shell: Shell) -> None:
     uuids = boot(cloud, count=2)
     shell.done("cell disable cell2")
     reasons = left(shell("cell drain cell1 --wait -f json"))

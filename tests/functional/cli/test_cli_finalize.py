@@ -53,7 +53,7 @@ def site(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Site:
     return Site(tmp_path, capsys)
 
 
-def test_it_is_done_once_all_are_of_this_release(site: Site) -> None:
+def test_it_succeeds_once_all_releases_match(site: Site) -> None:
     site.introduce(str(SPAN))
     site.show_scheduler(str(SPAN))
     with pytest.raises(errors.Conflict, match="feature: the upgrade of this deployment is not finished"):
@@ -64,24 +64,24 @@ def test_it_is_done_once_all_are_of_this_release(site: Site) -> None:
     site.shell.done("upgrade finalize")
 
 
-def test_an_older_agent_is_named_and_one_that_is_called_dead_is_not_waited_for(site: Site) -> None:
+def test_only_living_older_agents_block_the_upgrade(site: Site) -> None:
     site.introduce("1.0")
     assert "superconductor-compute on east-h1 (1.0)" in site.refused()
     Database(site.east.database_url).write(services.set_forced_down, "east-h1", AGENT_BINARY, True, 1.0)
     site.shell.done("upgrade finalize")
 
 
-def test_an_older_process_of_the_api_level_is_named(site: Site) -> None:
+def test_an_older_api_process_is_named(site: Site) -> None:
     site.show_scheduler("1.0")
     assert "superconductor-scheduler on h (1.0)" in site.refused()
 
 
-def test_a_cell_that_does_not_answer_may_have_older_ones(site: Site) -> None:
+def test_a_silent_cell_may_have_older_processes(site: Site) -> None:
     _move(site.cells, site.east)
     assert "its processes are unknown" in site.refused()
 
 
-def test_the_check_counts_messages_by_role_and_warns_until_it_is_done(site: Site) -> None:
+def test_the_check_counts_messages_and_warns_until_finalized(site: Site) -> None:
     site.introduce("1.0")
     outcome = site.shell("upgrade check")
     assert "superconductor-compute: 1.0 (1)" in outcome.out

@@ -42,7 +42,7 @@ def _cell_list(cells: Cells) -> list[dict[str, str]]:
     return [{"UUID": mapping.uuid, "Name": mapping.name} for mapping in list_cells(cells.api)]
 
 
-def test_a_silent_host_without_servers_moves_and_a_second_run_says_so(cells: Cells, shell: Shell) -> None:
+def test_a_silent_empty_host_moves_once(cells: Cells, shell: Shell) -> None:
     cells.report("east", "e1", at=time.time() - 3600)
     cells.report("east", "e2")
     shell.done("-q host discover")
@@ -57,7 +57,7 @@ def test_a_silent_host_without_servers_moves_and_a_second_run_says_so(cells: Cel
     assert (shown["Cell"], shown["State"], shown["Aggregates"], shown["Problems"]) == ("west", "up", ["rack"], [])
 
 
-def test_an_agent_that_has_said_that_it_stops_need_not_be_silent_for_long(cells: Cells, shell: Shell) -> None:
+def test_a_stopping_agent_shortens_the_silence(cells: Cells, shell: Shell) -> None:
     cells.report("east", "e1")
     shell.done("-q host discover")
     Database(sqlite_url(cells.folder, "east")).write(
@@ -67,7 +67,7 @@ def test_an_agent_that_has_said_that_it_stops_need_not_be_silent_for_long(cells:
     assert homes(cells) == {"e1": "west"}
 
 
-def test_a_move_that_was_interrupted_is_finished_by_the_next(cells: Cells, shell: Shell) -> None:
+def test_the_next_move_finishes_an_interrupted_one(cells: Cells, shell: Shell) -> None:
     cells.report("east", "e1", at=time.time() - 3600)
     shell.done("-q host discover")
     Database(sqlite_url(cells.folder, "east")).write(host_removal.from_cell, "e1", AGENT_BINARY, 60.0)
@@ -101,7 +101,7 @@ def test_of_two_operators_at_once_one_moves_it(cells: Cells, shell: Shell) -> No
     assert homes(cells)["e1"] in ("west", "north")
 
 
-def test_an_agent_that_goes_on_in_the_old_cell_is_told(cells: Cells, shell: Shell) -> None:
+def test_agents_still_in_the_old_cell_are_reported(cells: Cells, shell: Shell) -> None:
     cells.report("east", "e1", at=time.time() - 3600)
     shell.done("-q host discover")
     shell.done("host move e1 --to west")
@@ -138,7 +138,7 @@ def _uuids(cloud: World) -> dict[str, str]:
     return {cell.name: cell.uuid for cell in cloud.keeper.registry.list_cells()}
 
 
-def test_claims_and_builds_that_may_come_keep_a_host(cloud: World) -> None:
+def test_claims_and_pending_builds_prevent_a_move(cloud: World) -> None:
     """A build in one cell may go on to its alternates there, so these stay as well until it has ended."""
     [uuid] = cloud.conductor("one").drive(cloud.accept(), upto="claimed").uuids
     [host] = cloud.evidence().claims.values()
@@ -161,7 +161,7 @@ def test_claims_and_builds_that_may_come_keep_a_host(cloud: World) -> None:
     cloud.api.write(to_cell, idle, cells["cell1"], cells["cell2"])
 
 
-def test_a_host_that_moved_takes_servers_in_its_new_cell(cloud: World) -> None:
+def test_a_moved_host_accepts_servers_in_its_cell(cloud: World) -> None:
     cells = _uuids(cloud)
     cloud.databases["cell1"].write(host_removal.from_cell, "a1", AGENT_BINARY, NO_WAIT)
     cloud.api.write(to_cell, "a1", cells["cell1"], cells["cell2"])

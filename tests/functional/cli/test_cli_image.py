@@ -68,7 +68,7 @@ def test_images_of_a_configuration_file(shell: Shell, file: Path, tmp_path: Path
     )
 
 
-def test_a_name_that_is_given_twice_needs_an_id(shell: Shell, file: Path) -> None:
+def test_an_ambiguous_name_needs_an_id(shell: Shell, file: Path) -> None:
     for image_id in (ONE, TWO):
         shell.done(f"-q image add {file} --name one --id {image_id}")
     assert f"give an id, {ONE} or {TWO}" in shell.refused("image show one")
@@ -97,7 +97,7 @@ def test_additions_that_are_refused(shell: Shell, file: Path, content: bytes, wo
     assert [row["Name"] for row in shell.json("image list")] == ["kept"]
 
 
-def test_a_file_or_state_folder_that_is_not_there(shell: Shell, tmp_path: Path) -> None:
+def test_a_missing_file_or_state_folder_is_refused(shell: Shell, tmp_path: Path) -> None:
     assert "none cannot be read: No such file" in shell.refused(f"image add {tmp_path / 'none'} --name x")
     assert shell.run("--state", str(tmp_path / "none"), "image", "list").err.endswith(
         "there is no such folder; 'superconductor standalone' makes one\n"

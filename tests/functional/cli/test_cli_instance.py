@@ -81,7 +81,7 @@ def shell(site: Site, capsys: pytest.CaptureFixture[str]) -> Shell:
     return Shell(site.cells.folder, capsys)
 
 
-def test_what_is_in_force_is_mapped_in_portions_and_nothing_else(site: Site, shell: Shell) -> None:
+def test_only_instances_in_force_are_mapped_in_portions(site: Site, shell: Shell) -> None:
     site.activate("east", 1, 2, 3)
     site.stage("east", 4)
     site.stage("east", 5)
@@ -115,7 +115,7 @@ def test_what_is_decided_stays_as_it_is(site: Site, shell: Shell) -> None:
     assert site.cells.api.read(mappings.measure_queue).depth == 0
 
 
-def test_an_instance_in_two_cells_is_left_to_a_person(site: Site, shell: Shell) -> None:
+def test_an_instance_in_two_cells_stays_unrepaired(site: Site, shell: Shell) -> None:
     """A copy that was never handed over is none, a deleted one is."""
     site.activate("east", 1, 2, 3)
     site.activate("west", 1)
@@ -131,7 +131,7 @@ def test_an_instance_in_two_cells_is_left_to_a_person(site: Site, shell: Shell) 
     assert set(site.mapped()) == {uuid(2)}
 
 
-def test_nothing_is_mapped_while_another_cell_cannot_be_asked(site: Site, shell: Shell) -> None:
+def test_nothing_is_mapped_while_cells_are_unreachable(site: Site, shell: Shell) -> None:
     site.activate("east", 1)
     site.cells.add_unreachable("dead", f"mysql+pymysql://sc:secret@127.0.0.1:{closed_port()}/cell")
     for cell in ("east", "dead", "nowhere"):
@@ -142,7 +142,7 @@ def test_nothing_is_mapped_while_another_cell_cannot_be_asked(site: Site, shell:
     assert shell("instance map east --max-count 0").status == 2
 
 
-def test_verify_says_by_its_status_where_an_instance_is(site: Site, shell: Shell) -> None:
+def test_the_verify_status_says_where_an_instance_is(site: Site, shell: Shell) -> None:
     site.activate("east", *range(1, 7))
     assert shell(f"-q instance verify {uuid(1)}").status == 1
     shell.done("-q instance map east")

@@ -54,7 +54,7 @@ def resized(cloud: World) -> Operation:
     return operation
 
 
-def test_open_operations_are_listed_by_what_they_are_about(cloud: World, shell: Shell) -> None:
+def test_open_operations_are_listed_by_subject(cloud: World, shell: Shell) -> None:
     assert shell.json("operation list") == []
     operation = under_way(cloud)
     [row] = shell.json("operation list")
@@ -79,7 +79,7 @@ def test_open_operations_are_listed_by_what_they_are_about(cloud: World, shell: 
     assert [row["State"] for row in shell.json("operation list --status ended")] == ["done"]
 
 
-def test_a_move_to_another_cell_is_listed_for_both(cloud: World, shell: Shell) -> None:
+def test_a_cross_cell_move_is_listed_for_both(cloud: World, shell: Shell) -> None:
     operation = cloud.operate(boot(cloud), OperationKind.MIGRATE, args=OperationArgs(host="b1", cross_cell=True))
     cloud.ended(operation)
     for words in ("--cell cell1", "--cell cell2", "--host b1"):
@@ -90,7 +90,7 @@ def test_a_move_to_another_cell_is_listed_for_both(cloud: World, shell: Shell) -
     assert shown["Ended"] is not None
 
 
-def test_a_move_is_given_up_in_the_name_of_the_operator(cloud: World, shell: Shell) -> None:
+def test_a_move_ends_in_the_operators_name(cloud: World, shell: Shell) -> None:
     operation = under_way(cloud)
     shell.done(f"move abort {operation.uuid}")
     found = cloud.ended(operation)

@@ -56,7 +56,7 @@ def test_limits_from_the_first_to_none(shell: Shell) -> None:
     assert shell.json("quota unset p") == has
 
 
-def test_limits_that_the_api_has_set_are_shown_with_where_they_come_from(shell: Shell) -> None:
+def test_limits_are_shown_with_their_source(shell: Shell) -> None:
     database = synced(sqlite_url(shell.state, "api"), "api")
     database.write(quota_limits.change_limits, quota_limits.DEFAULTS, {"cores": 8, "server_groups": 4})
     database.write(quota_limits.change_limits, "p", {"key_pairs": 3})
@@ -73,7 +73,7 @@ def test_a_limit_below_what_is_used_needs_force(shell: Shell) -> None:
     assert shell.json("quota set p --instances 2 --force")["max_instances"] == 2
 
 
-def test_all_projects_are_listed_with_the_defaults_of_the_configuration(shell: Shell, tmp_path: Path) -> None:
+def test_all_projects_are_listed_with_configured_defaults(shell: Shell, tmp_path: Path) -> None:
     accept(shell, 2)
     shell.done("-q quota set a --cores 7")
     assert shell.json("quota list") == [
@@ -86,7 +86,7 @@ def test_all_projects_are_listed_with_the_defaults_of_the_configuration(shell: S
     assert listed.out.splitlines()[1:] == ['"a",0,10,0,7,0,-1', '"p",2,10,2,20,2048,-1']
 
 
-def test_an_audit_tells_what_differs_until_it_is_repaired(shell: Shell) -> None:
+def test_an_audit_reports_differences_until_repaired(shell: Shell) -> None:
     accept(shell, 2)
     assert shell.json("quota audit") == []
     database = synced(sqlite_url(shell.state, "api"), "api")
@@ -100,7 +100,7 @@ def test_an_audit_tells_what_differs_until_it_is_repaired(shell: Shell) -> None:
     assert shell.json("quota show p")["instances"] == 2
 
 
-def test_limits_of_a_user_from_the_first_to_none(shell: Shell) -> None:
+def test_user_limits_are_set_changed_and_removed(shell: Shell) -> None:
     accept(shell, 3)
     has = NOTHING | {"instances": 3, "cores": 3, "ram": 3072}
     shell.done("-q quota set p --cores 9")
@@ -144,7 +144,7 @@ def test_what_cannot_be_is_refused_in_one_line(shell: Shell, line: str, text: st
     assert text in shell.refused(line, status)
 
 
-def test_a_default_that_cannot_be_is_refused_in_one_line(shell: Shell, tmp_path: Path) -> None:
+def test_an_impossible_default_is_refused_in_a_line(shell: Shell, tmp_path: Path) -> None:
     config = tmp_path / "api.conf"
     config.write_text(f"[api_database]\nconnection = {sqlite_url(tmp_path, 'api')}\n[quota]\ninstances = few\n")
     outcome = shell.run("--config-file", str(config), *["quota", "show", "p"])

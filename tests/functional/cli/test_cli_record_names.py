@@ -56,7 +56,7 @@ def test_every_server_that_shares_its_name_is_listed(shell: Shell) -> None:
     assert shell.json("db backfill-names") == []
 
 
-def test_the_check_of_an_upgrade_says_what_to_run(shell: Shell) -> None:
+def test_the_upgrade_check_says_the_command(shell: Shell) -> None:
     def said(scope: str) -> tuple[str, str]:
         [found] = [each for each in json.loads(run(shell, scope, "upgrade check").out) if each["Check"] == "Server names"]
         return found["Result"], found["Details"]

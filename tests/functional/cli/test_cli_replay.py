@@ -65,7 +65,7 @@ def test_the_decisions_of_a_standalone_are_taken_again(tmp_path: Path, capsys: p
             assert part in text
 
 
-def test_what_cannot_be_replayed_is_told_in_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_impossible_replay_is_reported_in_a_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     shell = Shell(tmp_path, capsys)
     shell.done("-q db sync")
     database = synced(sqlite_url(tmp_path, "api"), "api")

@@ -50,7 +50,7 @@ def test_new_prints_a_key_and_nothing_else(shell: Shell) -> None:
     assert not (shell.state / key_file.NAME).exists()
 
 
-def test_cell_prints_the_keys_of_that_cell_derived_from_each_master_key(shell: Shell, tmp_path: Path) -> None:
+def test_cell_prints_keys_derived_from_master_keys(shell: Shell, tmp_path: Path) -> None:
     uuid = uuid_of(shell, "east")
     new, old = new_key(), new_key()
     conf = tmp_path / "api.conf"
@@ -82,7 +82,7 @@ def test_a_wrong_key_is_told_without_being_shown(shell: Shell, tmp_path: Path) -
     assert "not-a-key" not in outcome.err
 
 
-def test_the_key_file_is_made_once_for_its_owner_only(tmp_path: Path) -> None:
+def test_the_key_file_is_created_once_and_private(tmp_path: Path) -> None:
     assert key_file.read(tmp_path) == []
     made = key_file.read_or_make(tmp_path)
     assert stat.S_IMODE(os.stat(tmp_path / key_file.NAME).st_mode) == 0o600
@@ -93,12 +93,12 @@ def test_the_key_file_is_made_once_for_its_owner_only(tmp_path: Path) -> None:
     assert key_file.read_or_make(tmp_path) == [newest, *made]
 
 
-def test_what_a_killed_start_left_of_the_key_file_is_no_hindrance(tmp_path: Path) -> None:
+def test_remains_of_a_killed_start_do_no_harm(tmp_path: Path) -> None:
     (tmp_path / f"{key_file.NAME}.new").write_text("half")
     assert Vault(key_file.read_or_make(tmp_path)).can_seal
 
 
-def test_a_key_file_that_cannot_be_read_is_told(tmp_path: Path) -> None:
+def test_an_unreadable_key_file_is_reported(tmp_path: Path) -> None:
     (tmp_path / key_file.NAME).mkdir()
     with pytest.raises(errors.Misconfigured, match=key_file.NAME):
         key_file.read_or_make(tmp_path)

@@ -90,7 +90,7 @@ def typing_at(front: Front, tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     service.stop()
 
 
-def test_what_is_shown_as_last_known_is_told_beside_the_rows(front: Front, operator: Operator) -> None:
+def test_last_known_rows_are_marked_beside_the_output(front: Front, operator: Operator) -> None:
     """Once, and not in the output that scripts read."""
     front.boot(max_count=7)
     front.hand_over()
@@ -107,7 +107,7 @@ class WrittenConsoles(GuestReader):
         return "ready\nlogin: \u202eroot\x1b[2J\n"
 
 
-def test_a_console_is_printed_without_what_controls_a_terminal(front: Front, operator: Operator) -> None:
+def test_a_console_is_printed_without_terminal_controls(front: Front, operator: Operator) -> None:
     front.doorbells.guests = WrittenConsoles(front.database, front.registry, 60.0)
     front.boot()
     assert operator.done("server console web") == "ready\nlogin: \\u202eroot[2J\n"
@@ -180,7 +180,7 @@ def test_boot_can_wait_until_the_servers_run(front: Front, operator: Operator) -
     assert json.loads(outcome.out)[0]["Fault"] == "No valid host was found."
 
 
-def test_boot_can_wait_until_what_was_active_is_rolled_back(front: Front, operator: Operator) -> None:
+def test_boot_can_wait_until_the_roll_back_ends(front: Front, operator: Operator) -> None:
     """One server of a batch that stands or falls together fails after the other is ACTIVE."""
     run = threading.Thread(target=_fail_second, args=(front,))
     run.start()
@@ -262,7 +262,7 @@ def test_show_begins_with_what_matters(front: Front, operator: Operator) -> None
     assert told["accessIPv4"] == ""
 
 
-def test_images_go_by_name_where_the_store_knows_them(stocked: Front, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_images_go_by_name_in_the_store(stocked: Front, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Otherwise, and for flavors, the line says where names are found."""
     with typing_at(stocked, tmp_path, capsys) as operator:
         store = FolderStore(tmp_path / "images")
@@ -389,7 +389,7 @@ def test_capacity_is_shown_by_place(front: Front, operator: Operator) -> None:
         assert "--after-losing: 'row' is not one of zone, rack, host, cell" in operator.refused("capacity 1 --after-losing row r1")
 
 
-def test_explain_is_text_for_people_and_everything_for_programs(front: Front, operator: Operator) -> None:
+def test_explain_has_text_and_machine_formats(front: Front, operator: Operator) -> None:
     """Filters with counts, scores with their parts, the choice, the attempts."""
     server = front.boot("web")
     stored = front.database.read(mappings.get, server)
@@ -441,7 +441,7 @@ def test_explain_knows_what_there_is_not(front: Front, operator: Operator) -> No
     assert "no host was asked" in operator.done("explain web")
 
 
-def test_explain_tells_an_administrator_what_a_request_waits_for(front: Front, operator: Operator) -> None:
+def test_explain_shows_administrators_why_a_request_waits(front: Front, operator: Operator) -> None:
     server = front.boot("web")
     batch = front.batch_of(server)
     made = Decision(
@@ -460,7 +460,7 @@ def test_explain_tells_an_administrator_what_a_request_waits_for(front: Front, o
     assert "west" not in operator.done("explain web --tenant")
 
 
-def test_explain_tells_every_decision_and_what_would_have_been_enough(front: Front, operator: Operator) -> None:
+def test_explain_lists_decisions_and_sufficient_changes(front: Front, operator: Operator) -> None:
     """By the id of the request, too."""
     server = front.boot("web")
     batch = front.batch_of(server)
@@ -583,7 +583,7 @@ def test_status_counts_dead_letters_where_there_are_any(front: Front, operator: 
     assert (status["dead_letters"], status["cells"][0]["dead_letters"]) == ({"build": 2}, {"deadlines": 1})
 
 
-def test_status_tells_what_does_not_answer_and_since_when(front: Front, operator: Operator) -> None:
+def test_status_shows_silent_parts_and_since_when(front: Front, operator: Operator) -> None:
     """In bounded time, in every format, without passwords; the rest is told as ever."""
     front.boot()
     front.cell.database.write(processes.record_process, "cell", DEAD)
@@ -635,7 +635,7 @@ def test_what_the_api_refuses_is_one_line(operator: Operator, line: str, words: 
     assert words in operator.refused(line.replace("(", "'('"))
 
 
-def test_a_rebuild_gives_other_user_data_and_prints_the_new_password(front: Front, operator: Operator, tmp_path: Path) -> None:
+def test_a_rebuild_replaces_user_data_and_prints_passwords(front: Front, operator: Operator, tmp_path: Path) -> None:
     uuid = front.boot(user_data="b2xk")
     front.hand_over()
     front.activate(uuid)
@@ -660,7 +660,7 @@ def test_bad_arguments_are_usage_errors(operator: Operator, line: str) -> None:
     operator.refused(line, status=2)
 
 
-def test_an_api_that_is_not_there_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_absent_api_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """No trace, and what to do about it."""
     with socket.create_server(("127.0.0.1", 0)) as probe:
         port = probe.getsockname()[1]
@@ -709,7 +709,7 @@ def test_a_client_reads_the_kind_of_a_refusal(front: Front, operator: Operator) 
         client.get("servers", limit="x")
 
 
-def test_the_events_of_a_server_from_its_request_to_its_end(front: Front, operator: Operator) -> None:
+def test_the_events_of_a_server_are_complete(front: Front, operator: Operator) -> None:
     """Each stage and attempt in its order; a deleted server by its id."""
     server = front.boot()
     front.hand_over("h1", alternates=("h2",))
@@ -739,7 +739,7 @@ def test_the_events_of_a_server_from_its_request_to_its_end(front: Front, operat
     assert "req-x" in operator.refused(f"server event show {server} --request req-x")
 
 
-def test_a_soft_deleted_server_is_restored_or_deleted_by_its_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_soft_deleted_server_is_addressed_by_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     front = Front(tmp_path, ApiSettings(reclaim_instance_interval=600))
     for name in ("one", "two"):
         uuid = front.boot(name)

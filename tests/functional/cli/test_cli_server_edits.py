@@ -38,7 +38,7 @@ def shown(operator: Operator, server: str) -> dict[str, Any]:
     return found
 
 
-def test_set_changes_what_is_named_and_unset_removes_it(front: Front, operator: Operator, server: str) -> None:
+def test_set_changes_and_unset_removes_named_values(front: Front, operator: Operator, server: str) -> None:
     line = "server set web --name db --description D --property tier=1 --property a=b=c --tag blue --tag 'a b%' --project p1"
     assert operator.done(line) == ""
     found = shown(operator, server)

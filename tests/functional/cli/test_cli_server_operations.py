@@ -112,7 +112,7 @@ def test_images_and_backups(typist: Typist) -> None:
     assert "--name" in typist.operator.refused("server image create web", 2)
 
 
-def test_a_rescue_prints_the_password_of_the_rescue_system(typist: Typist, tmp_path: Path) -> None:
+def test_a_rescue_prints_the_rescue_password(typist: Typist, tmp_path: Path) -> None:
     (tmp_path / "password").write_text("given-pass\n")
     rescue = typist.asks(f"rescue web --image {IMAGE} --password @{tmp_path}/password")
     assert (rescue.kind, rescue.args.image_id) == (OperationKind.RESCUE, IMAGE)
@@ -156,7 +156,7 @@ def test_interfaces(typist: Typist) -> None:
 
 
 @pytest.mark.parametrize("line", ["stop web", "add network web blue", f"boot other --flavor 1 --image {IMAGE} --network blue"])
-def test_a_wait_that_ends_before_the_action_is_no_success(typist: Typist, line: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_wait_that_ends_early_is_no_success(typist: Typist, line: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """No conductor runs here, so nothing that is accepted ends."""
     monkeypatch.setattr(waiting, "WAIT_TIMEOUT_S", 0.0)
     make_network(typist.front.database, "10.0.0.0/28", name="blue")

@@ -66,7 +66,7 @@ def test_a_state_folder_is_not_committed(tmp_path: Path) -> None:
     assert listed.stdout == ""
 
 
-def test_consoles_are_opened_through_a_proxy_of_its_own(tmp_path: Path) -> None:
+def test_consoles_are_opened_through_a_private_proxy(tmp_path: Path) -> None:
     """Which listens on a free port unless the file says otherwise."""
     newest = {"OpenStack-API-Version": "compute 2.53"}
     with requests.Session() as http, standalone(tmp_path / "state", file_of(tmp_path, LONELY)) as endpoint:
@@ -98,9 +98,7 @@ def test_consoles_are_opened_through_a_proxy_of_its_own(tmp_path: Path) -> None:
             read_until(console, b"one: serial console")
 
 
-def test_a_wrong_name_is_refused_with_the_right_ones_and_nothing_is_made(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_wrong_name_is_refused_with_right_ones(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = file_of(tmp_path, "[scheduler]\nenabled_filters = RamFlter\n")
     assert main(["--config-file", file, "standalone", "--state", str(tmp_path / "state"), "--port", "0"]) != 0
     said = capsys.readouterr().err
@@ -109,7 +107,7 @@ def test_a_wrong_name_is_refused_with_the_right_ones_and_nothing_is_made(
     assert not (tmp_path / "state").exists()
 
 
-def test_what_the_file_does_not_say_keeps_the_pace_of_one_process(tmp_path: Path) -> None:
+def test_unset_options_have_the_pace_of_one_process(tmp_path: Path) -> None:
     pace = DeploymentTimes(down_time=7.0)
     assert scheduler_settings([], pace) == pace.scheduler_settings
     told = scheduler_settings([f"--config-file={file_of(tmp_path, LONELY)}"], pace)
@@ -131,7 +129,7 @@ def test_what_the_file_does_not_say_keeps_the_pace_of_one_process(tmp_path: Path
         (["--driver", "libvirt", "--resource", "CUSTOM_GPU=4"], "--resource is for simulated hosts"),
     ],
 )
-def test_options_that_do_not_go_together_are_refused_and_nothing_is_made(
+def test_conflicting_options_are_refused_without_side_effects(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], words: list[str], said: str
 ) -> None:
     assert main(["standalone", "--state", str(tmp_path / "state"), "--port", "0", *words]) != 0
@@ -139,7 +137,7 @@ def test_options_that_do_not_go_together_are_refused_and_nothing_is_made(
     assert not (tmp_path / "state").exists()
 
 
-def test_an_unknown_driver_is_refused_with_the_known_ones(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unknown_driver_is_refused_with_known_ones(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["standalone", "--state", str(tmp_path / "state"), "--driver", "xen"]) != 0
     said = capsys.readouterr().err
     assert "simulated" in said
@@ -157,7 +155,7 @@ def test_the_hosts_of_a_folder_keep_their_driver(tmp_path: Path) -> None:
         folder.release_lock()
 
 
-def test_a_folder_from_before_there_were_drivers_has_simulated_hosts(tmp_path: Path) -> None:
+def test_a_folder_without_drivers_has_simulated_hosts(tmp_path: Path) -> None:
     folder = StateFolder(tmp_path / "state")
     try:
         (folder.path / "api.db").touch()

@@ -35,7 +35,7 @@ def test_a_moved_folder_keeps_its_servers_and_guests(tmp_path: Path) -> None:
     assert not (tmp_path / "old").exists()
 
 
-def test_a_cell_that_has_lost_its_file_is_not_given_an_empty_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_cell_without_its_file_gets_no_replacement(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with region(tmp_path, HOSTS) as cloud:
         cloud.wait_for(cloud.boot(), "ACTIVE")
     for suffix in ("", "-wal", "-shm"):
@@ -48,7 +48,7 @@ def test_a_cell_that_has_lost_its_file_is_not_given_an_empty_one(tmp_path: Path,
     folder.release_lock()
 
 
-def test_a_folder_that_cannot_be_used_is_told_in_a_line(tmp_path: Path) -> None:
+def test_an_unusable_folder_is_reported_in_a_line(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(errors.Misconfigured, match="cannot be used as a state folder"):
         StateFolder(tmp_path / "file")

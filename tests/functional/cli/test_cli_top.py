@@ -51,9 +51,7 @@ def test_one_frame_shows_cells_queue_and_stages(deployment: Region, metrics_at: 
         assert expected in shown, shown
 
 
-def test_what_does_not_answer_is_named_and_the_rest_is_shown(
-    deployment: Region, metrics_at: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_silent_part_is_named_beside_the_rest(deployment: Region, metrics_at: str, capsys: pytest.CaptureFixture[str]) -> None:
     nobody = f"http://127.0.0.1:{closed_port()}"
     assert main(["top", "--once", "--endpoint", f"{nobody}/v2.1", "--metrics", metrics_at]) == 1
     shown = capsys.readouterr().out
@@ -83,7 +81,7 @@ def live(deployment: Region, **environment: str) -> Iterator[tuple[subprocess.Po
         os.close(theirs)
 
 
-def test_a_live_view_ends_by_a_key_and_leaves_the_terminal_as_it_was(deployment: Region) -> None:
+def test_a_key_ends_the_view_and_restores_terminals(deployment: Region) -> None:
     with live(deployment) as (process, ours, theirs):
         before = termios.tcgetattr(theirs)
         assert "cell2" in read_until(ours, b"cell2")
@@ -154,7 +152,7 @@ def read_until(file: int, text: bytes) -> str:
     return found.decode(errors="replace")
 
 
-def test_rates_are_told_between_two_looks_and_a_cell_that_is_silent_says_so() -> None:
+def test_rates_are_computed_and_silent_cells_reported() -> None:
     def at(second: float, active: float, told: float, spent: float) -> Look:
         reached = {"reachable": False, "since": "2026-01-01T00:00:00Z", "reason": "cell '[east]': refused"}
         cell = {

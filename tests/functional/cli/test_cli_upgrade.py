@@ -88,7 +88,7 @@ def test_all_is_well(site: Site) -> None:
     }
 
 
-def test_a_cell_that_is_away_is_a_warning_and_the_others_are_looked_at(site: Site) -> None:
+def test_an_absent_cell_is_only_a_warning(site: Site) -> None:
     site.move(site.east, database_url=AWAY.format(closed_port()), transport_url=f"rabbit://sc:secret@127.0.0.1:{closed_port()}/x")
     found = site.check(1)
     assert worst(found) == {"Cell databases", "Cell buses"}
@@ -99,7 +99,7 @@ def test_a_cell_that_is_away_is_a_warning_and_the_others_are_looked_at(site: Sit
     assert found["Services"] == [("Success", f"1 process heard of; this is release {installed_release()}")]
 
 
-def test_a_url_that_cannot_be_used_and_an_old_schema_are_failures(site: Site) -> None:
+def test_unusable_urls_and_old_schemas_are_failures(site: Site) -> None:
     site.move(site.east, database_url="nonsense")
     _change(site.west, sa.text("UPDATE schema_version_cell SET version_num = '0001'"))
     found = site.check(2)
@@ -136,7 +136,7 @@ def test_hosts_that_are_not_mapped(site: Site) -> None:
     assert site.check(2)["Hosts"][0][0] == "Failure", "none is: nothing could be booted"
 
 
-def test_a_host_in_two_cells_and_one_of_a_cell_that_is_gone(site: Site) -> None:
+def test_hosts_with_two_or_no_cells_are_reported(site: Site) -> None:
     site.cells.report("west", "east-h1", "west-h1")
     site.cells.report("east", "east-h1")
     site.cells.api.write(

@@ -48,7 +48,7 @@ def test_where_everything_agrees_it_says_so(cells: Cells, shell: Shell) -> None:
     assert shell.json("verify --settle 0") == []
 
 
-def test_what_is_found_is_told_in_a_line_and_repaired_when_asked(shell: Shell, claim: str) -> None:
+def test_findings_are_reported_and_repaired_on_request(shell: Shell, claim: str) -> None:
     line = f"claim without instance: 5 vcpus of {claim} on h3 (east); "
     found = shell("verify --settle 0")
     assert (found.status, found.out, found.err) == (1, f"{line}would be released\n", "")
@@ -103,7 +103,7 @@ def test_a_cell_that_cannot_be_reached_is_named(cells: Cells, shell: Shell, clai
     assert (unknown.status, unknown.out) == (3, "")
 
 
-def test_an_api_database_that_cannot_be_used_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unusable_api_database_is_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     outcome = Shell(tmp_path, capsys)("verify")
     assert outcome.status == 3
     assert "does not exist" in outcome.err

@@ -73,7 +73,7 @@ MASTER_KEY = Fernet.generate_key().decode()
         ("scheduler", BUS | API | {"upgrade_levels": {"compute": "x"}}, "of this release: 1.0, 1.1, or auto"),
     ],
 )
-def test_what_can_never_work_is_told_in_one_line(tmp_path: Path, role: str, groups: Configuration, reason: str) -> None:
+def test_an_impossible_configuration_is_reported_in_a_line(tmp_path: Path, role: str, groups: Configuration, reason: str) -> None:
     done = run_role(role, write_configuration(tmp_path / "role.conf", groups))
     assert done.returncode == 1
     lines = done.stderr.strip().splitlines()
@@ -93,9 +93,7 @@ def test_what_can_never_work_is_told_in_one_line(tmp_path: Path, role: str, grou
         (BUS | API | CELL | {"conductor": {"roles": "super"}}, ("super",)),
     ],
 )
-def test_the_roles_of_a_conductor_follow_from_what_is_configured(
-    tmp_path: Path, groups: Configuration, roles: tuple[str, ...]
-) -> None:
+def test_conductor_roles_follow_from_the_configuration(tmp_path: Path, groups: Configuration, roles: tuple[str, ...]) -> None:
     from cells import opts as cells_opts
     from conductor import opts
 
@@ -112,7 +110,7 @@ def test_a_port_that_is_taken_is_told(tmp_path: Path) -> None:
     assert f"cannot listen on 127.0.0.1 port {port}: Address already in use" in done.stderr
 
 
-def test_a_conductor_says_what_it_waits_for_and_goes_on_when_it_is_there(tmp_path: Path) -> None:
+def test_a_conductor_names_missing_dependencies_and_waits(tmp_path: Path) -> None:
     broker = closed_port()
     groups: Configuration = {
         "DEFAULT": {"transport_url": f"rabbit://guest:hunter2@127.0.0.1:{broker}/none"},
@@ -152,7 +150,7 @@ def test_a_console_proxy_needs_the_api_database_alone(tmp_path: Path) -> None:
         process.kill()
 
 
-def test_a_supervisor_is_told_when_a_worker_serves_and_not_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_supervisor_learns_when_a_worker_serves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     groups: Configuration = {
         "DEFAULT": {"transport_url": RABBIT},
         "api_database": {"connection": sqlite_url(tmp_path, "api")},
@@ -181,7 +179,7 @@ def test_a_supervisor_is_told_when_a_worker_serves_and_not_before(tmp_path: Path
             process.kill()
 
 
-def test_an_api_takes_no_connections_before_it_can_answer(tmp_path: Path) -> None:
+def test_an_unready_api_accepts_no_connections(tmp_path: Path) -> None:
     import requests
 
     port = closed_port()
@@ -203,7 +201,7 @@ def test_an_api_takes_no_connections_before_it_can_answer(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("role", ["scheduler", "conductor"])
-def test_a_process_refuses_to_start_beside_a_release_that_is_too_old(tmp_path: Path, role: str) -> None:
+def test_a_process_refuses_releases_that_are_too_old(tmp_path: Path, role: str) -> None:
     level: Level = "api" if role == "scheduler" else "cell"
     groups: Configuration = {
         "DEFAULT": {"transport_url": RABBIT},

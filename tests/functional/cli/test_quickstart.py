@@ -42,7 +42,7 @@ def bus(tmp_path: Path) -> str:
     return EMBEDDED.format(tmp_path.name)
 
 
-def test_the_files_are_private_and_each_role_could_start_with_its_own(shell: Shell, tmp_path: Path, bus: str) -> None:
+def test_the_files_are_private_and_sufficient_by_role(shell: Shell, tmp_path: Path, bus: str) -> None:
     assert start(shell, tmp_path / "cloud", "--transport-url", bus).status == 0
     etc = tmp_path / "cloud" / "etc"
     files = {file.name: file for file in etc.iterdir()}
@@ -59,7 +59,7 @@ def test_the_files_are_private_and_each_role_could_start_with_its_own(shell: She
     assert "keys" not in files["cell1-compute.conf"].read_text()
 
 
-def test_files_are_not_overwritten_unless_forced_and_keys_are_kept(shell: Shell, tmp_path: Path, bus: str) -> None:
+def test_files_and_keys_survive_unless_forced(shell: Shell, tmp_path: Path, bus: str) -> None:
     folder = tmp_path / "cloud"
     assert start(shell, folder, "--transport-url", bus).status == 0
     before = {file: file.read_text() for file in (folder / "etc").iterdir()}
@@ -94,7 +94,7 @@ def test_an_interrupted_run_is_finished_by_the_next(shell: Shell, tmp_path: Path
     assert len(database.read(flavors.list_all)) == 3
 
 
-def test_passwords_are_written_as_files_need_them_and_never_said(shell: Shell, tmp_path: Path, bus: str) -> None:
+def test_passwords_are_written_escaped_and_never_shown(shell: Shell, tmp_path: Path, bus: str) -> None:
     databases = f"sqlite:///{tmp_path}/pa$$word_{{name}}.db"
     (tmp_path / "bus.url").write_text(bus.replace("//", "//sc:pass$word@"))
     urls = ("--transport-url", f"@{tmp_path}/bus.url", "--database-connection", databases)
@@ -107,7 +107,7 @@ def test_passwords_are_written_as_files_need_them_and_never_said(shell: Shell, t
     assert (tmp_path / "pa$$word_cell1.db").exists()
 
 
-def test_what_cannot_work_is_refused_in_one_line_and_makes_nothing(shell: Shell, tmp_path: Path, bus: str) -> None:
+def test_impossible_options_are_refused_without_any_file(shell: Shell, tmp_path: Path, bus: str) -> None:
     away, one = tmp_path / "away.url", tmp_path / "one.url"
     away.write_text(f"rabbit://sc:secret@127.0.0.1:{closed_port()}/x")
     one.write_text("mysql://sc:secret@db/one")
@@ -127,7 +127,7 @@ def test_what_cannot_work_is_refused_in_one_line_and_makes_nothing(shell: Shell,
         assert not folder.exists(), options
 
 
-def test_a_cell_needs_a_bus_and_a_name_of_its_own(shell: Shell, tmp_path: Path, bus: str) -> None:
+def test_a_cell_needs_a_bus_and_a_name(shell: Shell, tmp_path: Path, bus: str) -> None:
     folder = tmp_path / "cloud"
     assert start(shell, folder, "--transport-url", bus).status == 0
     for options, text in (
@@ -149,7 +149,7 @@ def test_quiet_says_nothing(tmp_path: Path, bus: str, capsys: pytest.CaptureFixt
     assert capsys.readouterr() == ("", "")
 
 
-def test_urls_are_read_from_files_so_that_no_command_line_holds_their_password(shell: Shell, tmp_path: Path, bus: str) -> None:
+def test_urls_from_files_hide_passwords_from_command_lines(shell: Shell, tmp_path: Path, bus: str) -> None:
     file = tmp_path / "bus.url"
     file.write_text(f"{bus}\n")
     assert start(shell, tmp_path / "cloud", "--transport-url", f"@{file}").status == 0

@@ -44,7 +44,7 @@ def options(**given: object) -> argparse.Namespace:
     return argparse.Namespace(**{"host": None, "port": None, "noauth_anywhere": False, "boot": None} | given)
 
 
-def test_callers_have_tokens_of_the_identity_service_and_quotas_of_the_file(tmp_path: Path, identity: Keystone) -> None:
+def test_callers_have_service_tokens_and_file_quotas(tmp_path: Path, identity: Keystone) -> None:
     file = with_keystone(tmp_path, identity.url, "[quota]", "instances = 1")
     with requests.Session() as http, standalone(tmp_path / "state", file) as endpoint:
         http.trust_env = False
@@ -71,7 +71,7 @@ def test_policy_rules_stand_beside_the_file(tmp_path: Path) -> None:
     assert api_settings([f"--config-file={file}"], options())[0].max_limit == 7
 
 
-def test_without_a_named_file_no_policy_file_of_the_machine_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_a_named_policy_file_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     home = tmp_path / ".superconductor"
     home.mkdir()
     (home / "policy.yaml").write_text("{}\n")
@@ -99,7 +99,7 @@ def test_the_command_line_is_stronger_than_the_file(tmp_path: Path) -> None:
         (["[oslo_policy]", "policy_file = away.yaml"], [], "policy_file: away.yaml cannot be found"),
     ],
 )
-def test_what_cannot_be_is_refused_and_nothing_is_made(
+def test_impossible_options_are_refused_without_side_effects(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], lines: list[str], words: list[str], said: str
 ) -> None:
     file = file_of(tmp_path, "[api]", *lines)

@@ -30,7 +30,7 @@ def test_an_order_becomes_one_guest(cell: MemoryCell, agents: Agents) -> None:
     assert cell.rows[one].builder == service.builder
 
 
-def test_a_driver_gets_all_that_was_asked_of_a_guest(cell: MemoryCell, agents: Agents) -> None:
+def test_a_driver_gets_the_complete_guest_request(cell: MemoryCell, agents: Agents) -> None:
     agents.start()
     flavor = msgspec.structs.replace(FLAVOR, ephemeral_gb=2, swap_mb=512, extra_specs={"hw:cpu_policy": "dedicated"})
     (one,) = cell.stage("h1", flavor=flavor)
@@ -95,7 +95,7 @@ def test_doubled_orders_are_ignored_at_any_time(cell: MemoryCell, agents: Agents
 
 
 @pytest.mark.parametrize("changes", [{"attempt": 2}, {"fence": 2}, {"attempt": 7, "fence": 0}])
-def test_an_order_that_is_not_in_force_is_refused_and_forgotten(cell: MemoryCell, agents: Agents, changes: dict[str, int]) -> None:
+def test_an_order_not_in_force_is_refused(cell: MemoryCell, agents: Agents, changes: dict[str, int]) -> None:
     agents.start()
     uuids = cell.stage("h1")
     cell.order(*uuids, **changes)
@@ -106,7 +106,7 @@ def test_an_order_that_is_not_in_force_is_refused_and_forgotten(cell: MemoryCell
     assert [guest.uuid for guest in agents.guests()] == [other]
 
 
-def test_an_order_in_force_is_built_after_a_stale_one_of_a_lower_attempt(cell: MemoryCell, agents: Agents) -> None:
+def test_the_order_in_force_beats_a_stale_one(cell: MemoryCell, agents: Agents) -> None:
     agents.start()
     (one,) = cell.stage("h1")
     cell.rows[one] = msgspec.structs.replace(cell.rows[one], state=State.SCHEDULED, attempt=2)
@@ -116,7 +116,7 @@ def test_an_order_in_force_is_built_after_a_stale_one_of_a_lower_attempt(cell: M
     assert [guest.attempt for guest in agents.guests()] == [2]
 
 
-def test_an_order_for_another_host_is_not_even_asked_for(cell: MemoryCell, agents: Agents) -> None:
+def test_an_order_for_another_host_is_ignored(cell: MemoryCell, agents: Agents) -> None:
     agents.start()
     (one,) = cell.stage("h1")
     cell.order(one, host="h2")
@@ -125,7 +125,7 @@ def test_an_order_for_another_host_is_not_even_asked_for(cell: MemoryCell, agent
     assert cell.count(ReportKind.ACCEPT, one) == 0
 
 
-def test_a_failed_build_goes_on_to_the_next_host(cell: MemoryCell, agents: Agents) -> None:
+def test_a_failed_build_tries_the_next_host(cell: MemoryCell, agents: Agents) -> None:
     agents.start("h1", simulated={"failure_rate": 1.0})
     agents.start("h2")
     (one,) = cell.boot("h1", "h2")
@@ -166,7 +166,7 @@ def test_a_hanging_spawn_is_cancelled_in_time(cell: MemoryCell, agents: Agents) 
     cell.wait(State.ACTIVE, other)
 
 
-def test_no_room_is_said_without_asking_and_marks_no_failure(cell: MemoryCell, agents: Agents) -> None:
+def test_missing_room_is_reported_without_marking_a_failure(cell: MemoryCell, agents: Agents) -> None:
     agents.start("h1", simulated={"memory_mb": 1024})
     agents.start("h2")
     big = Flavor(flavor_id="2", name="big", vcpus=1, memory_mb=2048, root_gb=1)
@@ -189,7 +189,7 @@ def test_limits_in_the_order_bind(cell: MemoryCell, agents: Agents) -> None:
     assert len(agents.guests()) == 2
 
 
-def test_builds_beyond_the_limit_wait_and_are_reported_as_queued(cell: MemoryCell, agents: Agents) -> None:
+def test_builds_beyond_the_limit_are_reported_as_queued(cell: MemoryCell, agents: Agents) -> None:
     agents.start("h1", max_concurrent_builds=2)
     driver = agents.drivers["h1"]
     driver.gate.clear()
@@ -215,7 +215,7 @@ def test_lost_answers_are_asked_for_again(cell: MemoryCell, agents: Agents, outc
     assert len(cell.reports) > 3, "some were sent more than once"
 
 
-def test_an_answer_that_comes_too_late_is_asked_for_again(cell: MemoryCell, agents: Agents) -> None:
+def test_a_late_answer_is_requested_again(cell: MemoryCell, agents: Agents) -> None:
     """The call times out while the conductor is at it; it had taken effect, and taking effect again says the same."""
     agents.start("h1", call_timeout=0.2)
     release = threading.Event()
@@ -232,7 +232,7 @@ def test_an_answer_that_comes_too_late_is_asked_for_again(cell: MemoryCell, agen
     assert agents.drivers["h1"].spawning == [one]
 
 
-def test_stats_are_sent_when_they_change_and_heartbeats_always(cell: MemoryCell, agents: Agents) -> None:
+def test_stats_are_sent_on_change_and_heartbeats_always(cell: MemoryCell, agents: Agents) -> None:
     agents.start("h1", reserved_memory_mb=100)
     assert wait_until(lambda: cell.heartbeats["h1"] >= 3 and len(cell.stats) > 0, PATIENCE)
     (first,) = cell.stats

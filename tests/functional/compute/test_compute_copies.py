@@ -10,7 +10,7 @@ from tests.support.agents import Agents
 from tests.support.cell_conductor import MemoryCell
 
 
-def test_a_guest_is_built_from_the_disk_of_another_and_is_off(cell: MemoryCell, agents: Agents) -> None:
+def test_a_guest_copied_from_a_disk_is_off(cell: MemoryCell, agents: Agents) -> None:
     agents.start("h1")
     agents.start("h2", simulated={"copy_delay": 0.05})
     (one,) = cell.boot("h1")
@@ -25,7 +25,7 @@ def test_a_guest_is_built_from_the_disk_of_another_and_is_off(cell: MemoryCell, 
     assert agents.guest(one, "h1").power is Power.ON
 
 
-def test_an_origin_that_is_gone_fails_the_build_and_leaves_nothing(cell: MemoryCell, agents: Agents) -> None:
+def test_a_missing_origin_fails_the_build(cell: MemoryCell, agents: Agents) -> None:
     agents.start("h1")
     (twin,) = cell.stage("h1")
     cell.order(twin, origin=Origin(instance_uuid="gone", host="h1"))

@@ -124,7 +124,7 @@ def test_many_at_once_share_messages(cell: MemoryCell, agents: Agents) -> None:
     assert agents.guests() == []
 
 
-def test_a_doubled_delete_is_answered_again_and_harms_nobody(cell: MemoryCell, agents: Agents) -> None:
+def test_a_doubled_delete_is_answered_again(cell: MemoryCell, agents: Agents) -> None:
     agents.start()
     one, other = cell.boot("h1", count=2)
     cell.wait(State.ACTIVE, one, other)
@@ -146,7 +146,7 @@ def test_a_lost_delete_is_found_in_the_records(cell: MemoryCell, agents: Agents)
     assert_nothing_left(cell, agents, one)
 
 
-def test_a_destroy_that_fails_is_tried_again_before_anything_is_said(cell: MemoryCell, agents: Agents) -> None:
+def test_a_failed_destroy_is_retried_before_any_report(cell: MemoryCell, agents: Agents) -> None:
     agents.start()
     driver = agents.drivers["h1"]
     (one,) = cell.boot("h1")

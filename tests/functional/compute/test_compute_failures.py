@@ -12,7 +12,7 @@ from tests.support.cell_conductor import PATIENCE, MemoryCell
 
 
 @pytest.mark.parametrize("outcome", ["fail", "error"])
-def test_the_hosts_fault_moves_the_build_and_marks_the_host_for_a_while(cell: MemoryCell, agents: Agents, outcome: str) -> None:
+def test_a_hosts_fault_moves_builds_and_marks_it(cell: MemoryCell, agents: Agents, outcome: str) -> None:
     agents.start("h1", failed_build_half_life=1.0)
     agents.start("h2")
     (one,) = cell.boot("h1", "h2", outcome=f"{outcome}:h1")
@@ -23,7 +23,7 @@ def test_the_hosts_fault_moves_the_build_and_marks_the_host_for_a_while(cell: Me
     assert {stats.failed_builds for stats in cell.stats if stats.host == "h2"} == {0.0}
 
 
-def test_a_broken_policy_moves_the_build_and_marks_nobody(cell: MemoryCell, agents: Agents) -> None:
+def test_a_broken_policy_moves_the_build(cell: MemoryCell, agents: Agents) -> None:
     agents.start("h1")
     agents.start("h2")
     (one,) = cell.boot("h1", "h2", outcome="policy:h1")
@@ -35,7 +35,7 @@ def test_a_broken_policy_moves_the_build_and_marks_nobody(cell: MemoryCell, agen
     assert {stats.failed_builds for stats in cell.stats} == {0.0}
 
 
-def test_the_requests_fault_ends_it_at_once_and_marks_nobody(cell: MemoryCell, agents: Agents) -> None:
+def test_a_request_fault_ends_the_build_at_once(cell: MemoryCell, agents: Agents) -> None:
     agents.start("h1")
     agents.start("h2")
     (one,) = cell.boot("h1", "h2", outcome="abort")
@@ -46,7 +46,7 @@ def test_the_requests_fault_ends_it_at_once_and_marks_nobody(cell: MemoryCell, a
     assert {stats.failed_builds for stats in cell.stats} == {0.0}
 
 
-def test_a_shared_service_that_is_down_is_waited_for_without_using_up_hosts_or_tries(cell: MemoryCell, agents: Agents) -> None:
+def test_a_shared_service_outage_uses_up_no_tries(cell: MemoryCell, agents: Agents) -> None:
     agents.start("h1")
     agents.start("h2")
     driver = agents.drivers["h1"]
@@ -80,7 +80,7 @@ def test_a_delete_ends_the_wait(cell: MemoryCell, agents: Agents) -> None:
 
 
 @pytest.mark.parametrize("outcome", ["hang", "unavailable"])
-def test_a_build_whose_row_has_ended_is_cancelled_without_a_word(cell: MemoryCell, agents: Agents, outcome: str) -> None:
+def test_a_build_whose_row_ended_is_cancelled_silently(cell: MemoryCell, agents: Agents, outcome: str) -> None:
     """Its time is over, and the order to end it was lost: the audit asks, long before the spawn's own time-out."""
     agents.start("h1", max_concurrent_builds=1)
     (one,) = cell.boot("h1", outcome=outcome)
@@ -95,9 +95,7 @@ def test_a_build_whose_row_has_ended_is_cancelled_without_a_word(cell: MemoryCel
     assert {stats.failed_builds for stats in cell.stats} == {0.0}
 
 
-def test_a_build_in_the_queue_whose_row_has_ended_is_never_begun(
-    cell: MemoryCell, agents: Agents, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_queued_build_whose_row_ended_never_begins(cell: MemoryCell, agents: Agents, caplog: pytest.LogCaptureFixture) -> None:
     agents.start("h1", max_concurrent_builds=1)
     driver = agents.drivers["h1"]
     driver.gate.clear()
@@ -114,7 +112,7 @@ def test_a_build_in_the_queue_whose_row_has_ended_is_never_begun(
     assert queued not in driver.spawning
 
 
-def test_a_build_that_goes_on_is_asked_about_only_where_the_records_differ(cell: MemoryCell, agents: Agents) -> None:
+def test_a_running_build_is_queried_only_after_differences(cell: MemoryCell, agents: Agents) -> None:
     agents.start("h1")
     driver = agents.drivers["h1"]
     driver.gate.clear()

@@ -15,7 +15,7 @@ from tests.support.cell_conductor import MemoryCell
 PATIENCE = 90.0
 
 
-def test_it_takes_no_orders_says_why_and_serves_as_soon_as_it_may(
+def test_an_incompatible_agent_refuses_orders_until_it_may(
     agents: Agents, cell: MemoryCell, caplog: pytest.LogCaptureFixture
 ) -> None:
     cell.refusal = "superconductor-compute on h1 (0.9); they are too old: upgrade them first"
@@ -30,7 +30,7 @@ def test_it_takes_no_orders_says_why_and_serves_as_soon_as_it_may(
     assert cell.introduced["h1"].messages == str(SPAN)
 
 
-def test_it_is_introduced_again_when_an_earlier_start_was_heard_of_later(agents: Agents, cell: MemoryCell) -> None:
+def test_an_agent_corrects_an_outdated_introduction(agents: Agents, cell: MemoryCell) -> None:
     agents.start(stats_full_interval=1.0)
     assert wait_until(lambda: "h1" in cell.introduced, PATIENCE)
     cell.introduced["h1"] = msgspec.structs.replace(cell.introduced["h1"], messages="1.0")  # as a conductor that was frozen

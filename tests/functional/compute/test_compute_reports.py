@@ -72,7 +72,7 @@ class RecordingCell(MemoryCell):
         return super().report(context, reports)
 
 
-def test_a_call_that_hangs_holds_up_neither_heartbeats_nor_orders(bus: Bus, agents: Agents) -> None:
+def test_a_hanging_call_delays_neither_heartbeats_nor_orders(bus: Bus, agents: Agents) -> None:
     cell = HangingCell(bus)
     agents.start()
     assert wait_until(lambda: cell.messages["holdings"] > 0, PATIENCE)
@@ -85,7 +85,7 @@ def test_a_call_that_hangs_holds_up_neither_heartbeats_nor_orders(bus: Bus, agen
     cell.free.set()
 
 
-def test_guests_that_were_there_count_before_the_cell_has_answered_anything(bus: Bus, agents: Agents) -> None:
+def test_existing_guests_count_before_the_cell_answers(bus: Bus, agents: Agents) -> None:
     cell = HangingCell(bus)
     first = agents.start(simulated={"memory_mb": 1024})
     uuids = cell.boot("h1", count=2)
@@ -131,7 +131,7 @@ def test_agents_of_one_process_may_share_a_reporter(bus: Bus, tmp_path: Path) ->
         reporter.stop()
 
 
-def test_one_message_never_holds_two_reports_on_one_instance(bus: Bus, tmp_path: Path) -> None:
+def test_a_message_holds_one_report_per_instance(bus: Bus, tmp_path: Path) -> None:
     """A verdict names its instance only: with two of them in an answer one could be taken for the other."""
     cell = RecordingCell(bus)
     (one,) = cell.stage("h1")
@@ -148,7 +148,7 @@ def test_one_message_never_holds_two_reports_on_one_instance(bus: Bus, tmp_path:
     assert (verdicts[ReportKind.GONE].accepted, verdicts[ReportKind.ACCEPT].accepted) == (False, True)
 
 
-def test_a_bad_report_does_not_hold_up_the_good(bus: Bus, agents: Agents) -> None:
+def test_a_bad_report_does_not_delay_the_good(bus: Bus, agents: Agents) -> None:
     """The message it came in fails as a whole once; from then on every report of that message travels alone."""
     cell = RecordingCell(bus)
     agents.start()
@@ -193,7 +193,7 @@ class FussyCell(MemoryCell):
         return [Verdict(instance_uuid=report.instance_uuid, accepted=True) for report in reports]
 
 
-def test_failures_that_are_refused_for_their_text_arrive_with_a_sentence_and_hold_up_nobody(bus: Bus, tmp_path: Path) -> None:
+def test_failures_refused_for_their_text_are_rewritten(bus: Bus, tmp_path: Path) -> None:
     cell = FussyCell(bus)
     reporter = make_reporter(settings(tmp_path, report_retry_max=0.2), bus).start()
     answers: dict[str, Verdict] = {}
@@ -219,7 +219,7 @@ def test_failures_that_are_refused_for_their_text_arrive_with_a_sentence_and_hol
     assert {f"an {uuid} disk" for uuid in plain} < set(cell.told)
 
 
-def test_a_host_where_nothing_changes_reads_its_records_less_often(cell: MemoryCell, agents: Agents) -> None:
+def test_an_idle_host_reads_its_records_less_often(cell: MemoryCell, agents: Agents) -> None:
     """The driver is read in each period all the same, and a guest that is gone is compared with its record at once."""
     agents.start(audit_interval=0.05)
     (uuid,) = cell.boot("h1")

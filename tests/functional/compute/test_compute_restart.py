@@ -27,7 +27,7 @@ from tests.support.cell_conductor import PATIENCE, MemoryCell
 REMOVING: dict[str, Any] = {"unknown_guests": "remove", "unknown_guest_age": 0.0}
 
 
-def test_guests_stay_and_are_reported_under_the_start_that_built_them(cell: MemoryCell, agents: Agents) -> None:
+def test_guests_are_reported_under_their_building_start(cell: MemoryCell, agents: Agents) -> None:
     first = agents.start()
     uuids = cell.boot("h1", count=3)
     cell.wait(State.ACTIVE, *uuids)
@@ -43,7 +43,7 @@ def test_guests_stay_and_are_reported_under_the_start_that_built_them(cell: Memo
     assert wait_until(lambda: cell.stats[-1].running_vms == 3, PATIENCE)
 
 
-def test_a_guest_whose_active_was_never_heard_becomes_active(cell: MemoryCell, agents: Agents) -> None:
+def test_a_guest_with_a_lost_report_becomes_active(cell: MemoryCell, agents: Agents) -> None:
     """The agent dies between spawn and report: the guest is in the journal, the row is BUILDING."""
     first = agents.start(report_window=600.0)  # it stops before
     (hanging,) = cell.boot("h1", outcome="hang")  # for whose report the other one's waits
@@ -59,7 +59,7 @@ def test_a_guest_whose_active_was_never_heard_becomes_active(cell: MemoryCell, a
     assert cell.count(ReportKind.FAILED, one) == 0
 
 
-def test_a_build_that_died_with_the_agent_is_handed_back_and_built_again_on_this_host(cell: MemoryCell, agents: Agents) -> None:
+def test_a_build_dead_with_its_agent_is_rebuilt(cell: MemoryCell, agents: Agents) -> None:
     agents.start("h2")
     (one,) = cell.stage("h1", "h2")
     accepted = cell.accept_for(one, "h1:an-earlier-start")
@@ -72,7 +72,7 @@ def test_a_build_that_died_with_the_agent_is_handed_back_and_built_again_on_this
     assert agents.guests("h2") == []
 
 
-def test_an_order_repeated_to_the_next_start_is_refused_and_then_handed_back(cell: MemoryCell, agents: Agents) -> None:
+def test_an_order_repeated_after_restart_is_handed_back(cell: MemoryCell, agents: Agents) -> None:
     (one,) = cell.stage("h1")
     cell.accept_for(one, "h1:an-earlier-start")
     agents.start("h1")
@@ -82,7 +82,7 @@ def test_an_order_repeated_to_the_next_start_is_refused_and_then_handed_back(cel
     assert [guest.attempt for guest in agents.guests("h1")] == [2]
 
 
-def test_a_guest_the_cell_has_moved_on_from_is_destroyed(cell: MemoryCell, agents: Agents) -> None:
+def test_a_guest_the_cell_has_replaced_is_destroyed(cell: MemoryCell, agents: Agents) -> None:
     """The host was called dead, its build went elsewhere; the agent comes back with the guest."""
     first = agents.start("h1")
     agents.start("h2")
@@ -120,7 +120,7 @@ def test_a_false_death_leaves_one_guest(cell: MemoryCell, agents: Agents, caplog
     assert len(agents.guests("h2")) == 1
 
 
-def test_the_audit_asks_about_a_guest_that_lost_its_record_while_the_agent_ran(cell: MemoryCell, agents: Agents) -> None:
+def test_the_audit_queries_guests_without_a_record(cell: MemoryCell, agents: Agents) -> None:
     agents.start(**REMOVING)
     one, other = cell.boot("h1", count=2)
     cell.wait(State.ACTIVE, one, other)
@@ -156,7 +156,7 @@ def test_a_guest_nobody_in_memory_knows_is_found(cell: MemoryCell, agents: Agent
 
 
 @pytest.mark.parametrize("policy", ["report", "keep"])
-def test_a_guest_the_cell_has_no_record_of_stays_unless_it_is_to_be_removed(
+def test_an_unrecorded_guest_stays_unless_policy_removes_it(
     cell: MemoryCell, agents: Agents, caplog: pytest.LogCaptureFixture, policy: str
 ) -> None:
     """As after the cell's database was restored from an older copy: the guest may be all that is left of a server."""
@@ -172,7 +172,7 @@ def test_a_guest_the_cell_has_no_record_of_stays_unless_it_is_to_be_removed(
     assert wait_until(lambda: cell.stats[-1].attributes == {}, PATIENCE)
 
 
-def test_a_guest_on_record_as_ended_is_removed_whatever_the_policy(cell: MemoryCell, agents: Agents) -> None:
+def test_a_guest_recorded_as_ended_is_removed(cell: MemoryCell, agents: Agents) -> None:
     agents.start(unknown_guests="keep")
     (one,) = cell.boot("h1")
     cell.wait(State.ACTIVE, one)

@@ -18,7 +18,7 @@ def test_what_spawns_comes_to_its_end(cell: MemoryCell, agents: Agents) -> None:
     assert {cell.state(one) for one in uuids} == {State.ACTIVE}
 
 
-def test_what_waits_for_a_thread_goes_to_another_host_while_the_rest_still_spawns(cell: MemoryCell, agents: Agents) -> None:
+def test_a_build_waiting_for_a_thread_moves(cell: MemoryCell, agents: Agents) -> None:
     service = agents.start("h1", max_concurrent_builds=1, drain_timeout=PATIENCE)
     agents.start("h2")
     driver = agents.drivers["h1"]
@@ -42,7 +42,7 @@ def test_what_waits_for_a_thread_goes_to_another_host_while_the_rest_still_spawn
     assert len(driver.spawning) == 1
 
 
-def test_what_does_not_end_in_time_goes_to_another_host(cell: MemoryCell, agents: Agents) -> None:
+def test_a_build_that_outlasts_the_stop_moves(cell: MemoryCell, agents: Agents) -> None:
     service = agents.start("h1", drain_timeout=0.3)
     agents.start("h2")
     agents.drivers["h1"].gate.clear()
@@ -55,7 +55,7 @@ def test_what_does_not_end_in_time_goes_to_another_host(cell: MemoryCell, agents
     assert (cell.rows[one].host, cell.rows[one].attempt) == ("h2", 2)
 
 
-def test_what_has_no_other_host_waits_for_the_next_start_and_has_lost_no_try(cell: MemoryCell, agents: Agents) -> None:
+def test_a_build_without_alternatives_waits_without_penalty(cell: MemoryCell, agents: Agents) -> None:
     """A server of an affinity group: an upgrade of its host must not end it."""
     service = agents.start("h1", drain_timeout=0.2)
     agents.drivers["h1"].gate.clear()
@@ -69,7 +69,7 @@ def test_what_has_no_other_host_waits_for_the_next_start_and_has_lost_no_try(cel
     assert (cell.rows[one].host, cell.rows[one].attempt) == ("h1", 2)
 
 
-def test_a_build_that_waits_for_a_service_is_handed_over(cell: MemoryCell, agents: Agents) -> None:
+def test_a_build_waiting_for_a_service_moves(cell: MemoryCell, agents: Agents) -> None:
     service = agents.start("h1", outage_retry_max=3600.0)
     agents.start("h2")
     agents.drivers["h1"].outage = True

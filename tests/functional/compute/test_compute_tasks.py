@@ -62,7 +62,7 @@ class TestTasks:
         cell.wait_over(one)
         assert cell.disk(one).image_id == "new", "the image that it has"
 
-    def test_a_task_that_fails_leaves_the_guest_and_says_why(self, cell: TaskCell) -> None:
+    def test_a_failed_task_leaves_the_guest_with_reason(self, cell: TaskCell) -> None:
         cell.agents.start(HOST, simulated={"task_failure_rate": 1.0})
         one = cell.boot()
         cell.ask(one, Power.OFF)
@@ -83,7 +83,7 @@ class TestTasks:
         assert cell.agents.drivers[HOST].tasks == [("held", "soft"), ("held", "hard"), ("held", "hard")]
         assert cell.told(one) == [ReportKind.BEGIN] * 3 + [ReportKind.DONE]
 
-    def test_a_hold_that_does_not_succeed_gives_way_to_a_later_task(self, cell: TaskCell) -> None:
+    def test_a_failing_hold_yields_to_a_later_task(self, cell: TaskCell) -> None:
         cell.agents.start(HOST)
         one = cell.boot()
         driver = cell.agents.drivers[HOST]
@@ -94,7 +94,7 @@ class TestTasks:
         assert wait_until(lambda: cell.sweep() or cell.row(one).task_state is TaskState.DONE, PATIENCE, pause=0.1)
         assert cell.power(one) is Power.ON
 
-    def test_work_that_no_thread_could_be_started_for_is_begun_later(self, cell: TaskCell, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_work_without_a_thread_begins_later(self, cell: TaskCell, monkeypatch: pytest.MonkeyPatch) -> None:
         """As at the limit of processes: the first thread of each kind cannot be started."""
         start, refused = threading.Thread.start, set[str]()
 
@@ -148,7 +148,7 @@ class TestMessages:
         cell.wait_over(one)
         assert cell.agents.drivers[HOST].tasks == [("reboot", "soft")]
 
-    def test_an_order_of_an_earlier_task_is_not_carried_out(self, cell: TaskCell) -> None:
+    def test_an_order_of_an_earlier_task_is_ignored(self, cell: TaskCell) -> None:
         cell.agents.start(HOST)
         one = cell.boot()
         cell.ask(one, Power.OFF)
@@ -164,7 +164,7 @@ class TestMessages:
         assert [what for what, _ in cell.agents.drivers[HOST].tasks] == ["off", "on", "paused"]
 
     @pytest.mark.parametrize("restarts", [False, True])
-    def test_a_doubled_order_that_comes_when_its_task_is_done_is_not_carried_out(self, cell: TaskCell, restarts: bool) -> None:
+    def test_a_doubled_order_after_its_task_is_ignored(self, cell: TaskCell, restarts: bool) -> None:
         service = cell.agents.start(HOST)
         one = cell.boot()
         cell.agents.drivers[HOST].gate.clear()
@@ -190,7 +190,7 @@ class TestMessages:
         cell.wait_over(one)
         assert cell.power(one) is Power.ON
 
-    def test_a_task_that_another_replaces_while_it_is_carried_out(self, cell: TaskCell) -> None:
+    def test_a_task_is_replaced_while_it_runs(self, cell: TaskCell) -> None:
         cell.agents.start(HOST)
         one = cell.boot()
         cell.agents.drivers[HOST].gate.clear()
@@ -203,7 +203,7 @@ class TestMessages:
 
 
 class TestEnds:
-    def test_a_delete_waits_for_the_task_and_ends_the_guest(self, cell: TaskCell) -> None:
+    def test_a_delete_waits_for_the_task(self, cell: TaskCell) -> None:
         cell.agents.start(HOST)
         one = cell.boot()
         driver = cell.agents.drivers[HOST]
@@ -218,7 +218,7 @@ class TestEnds:
         assert list((cell.path / f"{HOST}.disks").iterdir()) == []
         assert ReportKind.DONE not in cell.told(one)
 
-    def test_a_guest_at_a_task_is_not_taken_for_another(self, cell: TaskCell) -> None:
+    def test_a_guest_during_a_task_raises_no_report(self, cell: TaskCell) -> None:
         """Several audits pass while its system takes its time."""
         cell.agents.start(HOST, audit_interval=0.1)
         one = cell.boot()
@@ -233,7 +233,7 @@ class TestEnds:
         cell.wait_over(one)
 
     @pytest.mark.parametrize("power", [Power.OFF, Power.HELD])
-    def test_an_agent_that_restarts_in_the_middle_is_granted_the_power_again(self, cell: TaskCell, power: Power) -> None:
+    def test_an_agent_restarted_midway_regains_the_power(self, cell: TaskCell, power: Power) -> None:
         service = cell.agents.start(HOST)
         one = cell.boot()
         driver = cell.agents.drivers[HOST]
@@ -245,7 +245,7 @@ class TestEnds:
         assert wait_until(lambda: cell.sweep() or cell.row(one).task_state is TaskState.DONE, PATIENCE, pause=0.1)
         assert cell.power(one) is power
 
-    def test_a_reboot_is_not_repeated_by_the_next_start(self, cell: TaskCell) -> None:
+    def test_the_next_start_repeats_no_reboot(self, cell: TaskCell) -> None:
         service = cell.agents.start(HOST)
         one = cell.boot()
         driver = cell.agents.drivers[HOST]
@@ -260,7 +260,7 @@ class TestEnds:
         cell.ask(one, Power.ON, TaskKind.REBOOT)
         cell.wait_over(one)
 
-    def test_a_task_under_way_comes_to_its_end_when_the_agent_stops(self, cell: TaskCell) -> None:
+    def test_a_running_task_ends_when_the_agent_stops(self, cell: TaskCell) -> None:
         service = cell.agents.start(HOST)
         one = cell.boot()
         driver = cell.agents.drivers[HOST]
@@ -315,7 +315,7 @@ class TestPowerCut:
         assert cell.agents.drivers[HOST].tasks == []
 
     @pytest.mark.parametrize("power", [Power.OFF, Power.HELD, Power.SUSPENDED])
-    def test_a_guest_that_runs_and_must_not_is_turned_off(self, cell: TaskCell, power: Power) -> None:
+    def test_a_running_guest_that_must_not_is_stopped(self, cell: TaskCell, power: Power) -> None:
         cell.agents.start(HOST)
         one = cell.boot()
         cell.ask(one, power)
@@ -323,7 +323,7 @@ class TestPowerCut:
         cell.agents.drivers[HOST].set_power(one, Power.ON, hard=True)
         assert wait_until(lambda: cell.power(one) is power, PATIENCE)
 
-    def test_a_guest_that_its_own_system_stopped_is_reported_once_and_can_be_started(self, cell: TaskCell) -> None:
+    def test_a_guest_stopped_by_its_system_is_startable(self, cell: TaskCell) -> None:
         cell.agents.start(HOST, audit_interval=3600.0)
         driver = cell.agents.drivers[HOST]
         one = cell.boot()
@@ -338,7 +338,7 @@ class TestPowerCut:
         cell.wait_over(one)
         assert (cell.power(one), cell.row(one).power, cell.row(one).task_fault) == (Power.ON, Power.ON, None)
 
-    def test_a_guest_with_a_task_under_way_is_not_reported(self, cell: TaskCell) -> None:
+    def test_a_guest_during_a_task_is_not_reported(self, cell: TaskCell) -> None:
         cell.agents.start(HOST, audit_interval=3600.0)
         driver = cell.agents.drivers[HOST]
         one = cell.boot()
@@ -352,7 +352,7 @@ class TestPowerCut:
         cell.wait_over(one)
         assert (cell.power(one), cell.row(one).power, cell.row(one).task_fault) == (Power.ON, Power.ON, None)
 
-    def test_guests_stay_off_after_a_power_cut_if_they_are_not_to_be_resumed(self, cell: TaskCell) -> None:
+    def test_guests_without_resume_stay_off_after_power_cuts(self, cell: TaskCell) -> None:
         service = cell.agents.start(HOST)
         one = cell.boot()
         service.stop()

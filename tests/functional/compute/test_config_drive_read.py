@@ -98,7 +98,7 @@ def test_it_configures_all_ports(cloud_init: Path, tmp_path: Path) -> None:
     assert read["name_servers"] == ["192.0.2.2", "192.0.2.3", "2001:db8::2"]
 
 
-def test_without_ports_and_secrets_it_falls_back_to_dhcp(cloud_init: Path, tmp_path: Path) -> None:
+def test_the_config_drive_falls_back_to_dhcp(cloud_init: Path, tmp_path: Path) -> None:
     read = _read(cloud_init, tmp_path, a_spec(ports=(), public_key=None), None)
     assert (read["interfaces"], read["user_data"], read["keys"]) == (None, "", [])
 

@@ -46,7 +46,7 @@ def conf_of(cell: TaskCell, tmp_path: Path, text: str) -> cfg.ConfigOpts:
     )
 
 
-def test_a_driver_of_its_own_boots_stops_and_deletes(cell: TaskCell, tmp_path: Path, files: Path) -> None:
+def test_a_custom_driver_boots_stops_and_deletes(cell: TaskCell, tmp_path: Path, files: Path) -> None:
     conf = conf_of(cell, tmp_path, f"path = {files}\nvcpus = 3")
     read_plan(conf)
     role = ComputeRole(conf)
@@ -69,7 +69,7 @@ def test_a_driver_of_its_own_boots_stops_and_deletes(cell: TaskCell, tmp_path: P
         role.stop()
 
 
-def test_a_driver_is_refused_without_an_option_that_it_needs(cell: TaskCell, tmp_path: Path, files: Path) -> None:
+def test_a_driver_needs_its_required_options(cell: TaskCell, tmp_path: Path, files: Path) -> None:
     with pytest.raises(errors.Misconfigured, match=r"file_driver.*path"):
         read_plan(conf_of(cell, tmp_path, ""))
     conf = conf_of(cell, tmp_path, f"path = {files}")

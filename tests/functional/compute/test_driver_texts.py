@@ -78,7 +78,7 @@ class OddDriver(GatedDriver):
 
 
 @pytest.mark.parametrize("odd", ["\0", "\udcff", "x" * 256, "\x1b[31m"])
-def test_a_guest_or_node_with_an_odd_name_is_left_out(tmp_path: Path, odd: str) -> None:
+def test_guests_and_nodes_with_odd_names_are_omitted(tmp_path: Path, odd: str) -> None:
     driver = OddDriver(settings(tmp_path))
     good = Guest(uuid="u", name="n", node="h1", fence=1, attempt=1, builder="b", vcpus=1, memory_mb=1, disk_gb=1)
     driver.odd_guests = [msgspec.structs.replace(good, **{field: odd}) for field in ("uuid", "node", "builder")] + [good]
@@ -97,7 +97,7 @@ class EarlierDriver(SimulatedDriver):
         super().rebuild(guest, DriveChanges(), None)
 
 
-def test_a_driver_of_an_earlier_release_makes_no_new_drive_and_does_not_ignore_it(tmp_path: Path) -> None:
+def test_an_older_driver_refuses_a_new_drive(tmp_path: Path) -> None:
     driver = EarlierDriver(settings(tmp_path))
     bare = Guest(uuid="u", name="n", node="h1", fence=1, attempt=1, builder="b", vcpus=1, memory_mb=1, disk_gb=1)
     guest = msgspec.structs.replace(bare, project_id=A_SPEC.project_id, user_id=A_SPEC.user_id)

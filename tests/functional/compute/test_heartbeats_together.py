@@ -54,16 +54,14 @@ def test_one_message_says_that_all_are_alive(cell: MemoryCell, services: dict[st
     assert cell.messages["report_states"] >= 3
 
 
-def test_each_builds_what_it_is_ordered_and_reports_its_own_stats(cell: MemoryCell, services: dict[str, ComputeService]) -> None:
+def test_agents_build_their_orders_and_report_their_stats(cell: MemoryCell, services: dict[str, ComputeService]) -> None:
     uuids = {host: cell.boot(host)[0] for host in services}
     cell.wait(State.ACTIVE, *uuids.values())
     assert {host: cell.rows[uuid].host for host, uuid in uuids.items()} == {host: host for host in services}
     assert wait_until(lambda: {node.host for node in cell.stats if node.running_vms == 1} == set(services), PATIENCE)
 
 
-def test_an_idle_agent_reports_what_an_order_changes_long_before_its_next_full_report(
-    cell: MemoryCell, services: dict[str, ComputeService]
-) -> None:
+def test_an_idle_agent_reports_order_changes_early(cell: MemoryCell, services: dict[str, ComputeService]) -> None:
     assert wait_until(lambda: {node.host for node in cell.stats} == set(services), PATIENCE)
     (uuid,) = cell.boot("h2")
     cell.wait(State.ACTIVE, uuid)
@@ -72,7 +70,7 @@ def test_an_idle_agent_reports_what_an_order_changes_long_before_its_next_full_r
     assert wait_until(lambda: [node.running_vms for node in cell.stats if node.host == "h2"][-1] == 0, PATIENCE)
 
 
-def test_one_that_stops_is_reported_no_more_and_the_others_are(cell: MemoryCell, services: dict[str, ComputeService]) -> None:
+def test_a_stopped_agent_alone_is_no_longer_reported(cell: MemoryCell, services: dict[str, ComputeService]) -> None:
     assert wait_until(lambda: all(cell.heartbeats[host] for host in services), PATIENCE)
     services.pop("h1").stop(0.0)
     assert wait_until(lambda: cell.stopping["h1"], PATIENCE)

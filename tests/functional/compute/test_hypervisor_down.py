@@ -62,7 +62,7 @@ def test_builds_go_elsewhere_and_use_up_no_attempt(cell: MemoryCell, agents: Age
     assert "Audit" not in "".join(record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING)
 
 
-def test_what_a_spawn_may_have_left_is_destroyed_before_it_goes_elsewhere(cell: MemoryCell, agents: Agents) -> None:
+def test_remains_of_a_spawn_are_destroyed_before_moving(cell: MemoryCell, agents: Agents) -> None:
     agents.start("h1")
     agents.start("h2")
     driver = agents.drivers["h1"]
@@ -90,7 +90,7 @@ def test_a_delete_waits_for_the_hypervisor(cell: MemoryCell, agents: Agents) -> 
     assert agents.guests() == []
 
 
-def test_guests_are_reported_when_the_hypervisor_is_back_if_it_went_at_the_start(cell: MemoryCell, agents: Agents) -> None:
+def test_guests_are_reported_when_the_hypervisor_returns(cell: MemoryCell, agents: Agents) -> None:
     service = agents.start("h1")
     (one,) = cell.boot("h1")
     cell.wait(State.ACTIVE, one)
@@ -114,7 +114,7 @@ def test_what_a_host_offers_is_read_again(cell: MemoryCell, agents: Agents) -> N
     assert wait_until(lambda: cell.stats[-1].vcpus == before + 4, PATIENCE)
 
 
-def test_a_task_waits_for_the_hypervisor_and_is_no_harder_then(tasks: TaskCell) -> None:
+def test_a_task_waits_for_the_hypervisor_without_force(tasks: TaskCell) -> None:
     tasks.agents.start(HOST)
     driver = tasks.agents.drivers[HOST]
     one = tasks.boot()
@@ -135,7 +135,7 @@ def test_a_task_waits_for_the_hypervisor_and_is_no_harder_then(tasks: TaskCell) 
 
 
 @pytest.mark.parametrize("is_lost", [False, True])
-def test_a_reboot_is_repeated_only_if_nothing_was_done(tasks: TaskCell, is_lost: bool) -> None:
+def test_a_reboot_is_repeated_only_if_nothing_happened(tasks: TaskCell, is_lost: bool) -> None:
     tasks.agents.start(HOST)
     driver = tasks.agents.drivers[HOST]
     one = tasks.boot()
@@ -152,7 +152,7 @@ def test_a_reboot_is_repeated_only_if_nothing_was_done(tasks: TaskCell, is_lost:
     assert ("is not known" in (tasks.row(one).task_fault or "")) is is_lost
 
 
-def test_a_round_that_hangs_stops_no_heartbeat_and_is_named(
+def test_a_hanging_round_is_named_without_stopping_heartbeats(
     cell: MemoryCell, agents: Agents, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     agents.start("h1")

@@ -77,9 +77,7 @@ def received(folder: Path, host: str = "h1") -> dict[str, Received | None]:
     return {entry.spawned.uuid: entry.received for entry in entries if entry.spawned is not None}
 
 
-def test_every_guest_of_the_batch_gets_them_and_the_host_keeps_a_digest(
-    cell: ConfidentialCell, agents: Agents, tmp_path: Path
-) -> None:
+def test_every_batch_guest_gets_secrets_beside_a_digest(cell: ConfidentialCell, agents: Agents, tmp_path: Path) -> None:
     service = agents.start()
     uuids = cell.stage_confidential("h1", count=5)
     cell.order(*uuids)
@@ -96,7 +94,7 @@ def test_every_guest_of_the_batch_gets_them_and_the_host_keeps_a_digest(
         assert b"bWFya2Vk" not in path.read_bytes()
 
 
-def test_an_agent_that_died_with_the_secrets_gets_them_again(cell: ConfidentialCell, agents: Agents, tmp_path: Path) -> None:
+def test_an_agent_that_died_gets_its_secrets_again(cell: ConfidentialCell, agents: Agents, tmp_path: Path) -> None:
     (one,) = cell.stage_confidential("h1")
     assert cell.accept_for(one, "h1:before")
     agents.start()

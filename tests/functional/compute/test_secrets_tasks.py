@@ -84,7 +84,7 @@ def begin(cell: TaskCell, one: str, builder: str, *, host: str = HOST, wants_sec
     return verdict
 
 
-def test_the_guest_gets_them_and_the_cell_forgets_them(cell: TaskCell, caplog: pytest.LogCaptureFixture) -> None:
+def test_the_guest_gets_secrets_the_cell_forgets(cell: TaskCell, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("DEBUG")
     cell.agents.start(HOST)
     one, other = cell.boot(), cell.boot()
@@ -134,7 +134,7 @@ def test_doubled_and_late_orders_rebuild_once(cell: TaskCell) -> None:
     assert (received(cell, one), rebuilds(cell)) == (RECEIVED, 1)
 
 
-def test_an_agent_that_restarts_before_it_begins_gets_them(cell: TaskCell) -> None:
+def test_an_agent_restarted_early_gets_the_secrets(cell: TaskCell) -> None:
     service = cell.agents.start(HOST)
     one = cell.boot()
     cell.send_orders = False
@@ -145,7 +145,7 @@ def test_an_agent_that_restarts_before_it_begins_gets_them(cell: TaskCell) -> No
     assert received(cell, one) == RECEIVED
 
 
-def test_a_rebuild_that_a_dead_agent_had_begun_fails_and_leaves_nothing(cell: TaskCell) -> None:
+def test_a_rebuild_begun_by_a_dead_agent_fails(cell: TaskCell) -> None:
     service = cell.agents.start(HOST)
     one = cell.boot()
     service.stop(0.0)
@@ -174,7 +174,7 @@ def test_nobody_else_gets_them(cell: TaskCell) -> None:
         assert (later.accepted, later.secrets) == (False, None)
 
 
-def test_an_agent_of_an_older_release_fails_the_rebuild(cell: TaskCell) -> None:
+def test_an_older_agent_fails_the_rebuild(cell: TaskCell) -> None:
     service = cell.agents.start(HOST)
     one = cell.boot()
     service.stop(0.0)
@@ -187,7 +187,7 @@ def test_an_agent_of_an_older_release_fails_the_rebuild(cell: TaskCell) -> None:
     assert not begin(cell, one, f"{HOST}:new").accepted, "the task is over"
 
 
-def test_without_the_key_the_agent_waits_until_the_cell_has_it(cell: TaskCell) -> None:
+def test_an_agent_waits_for_the_cells_key(cell: TaskCell) -> None:
     cell.agents.start(HOST)
     one = cell.boot()
     cell.conductor.use(Vault([new_key()]))
@@ -198,7 +198,7 @@ def test_without_the_key_the_agent_waits_until_the_cell_has_it(cell: TaskCell) -
     assert (received(cell, one), rebuilds(cell)) == (RECEIVED, 1)
 
 
-def test_secrets_in_another_tasks_row_are_of_no_use(cell: TaskCell) -> None:
+def test_secrets_in_another_tasks_row_are_useless(cell: TaskCell) -> None:
     service = cell.agents.start(HOST)
     one, other = cell.boot(), cell.boot()
     service.stop(0.0)
@@ -209,7 +209,7 @@ def test_secrets_in_another_tasks_row_are_of_no_use(cell: TaskCell) -> None:
         begin(cell, other, f"{HOST}:thief")
 
 
-def test_a_rebuild_whose_secrets_are_gone_fails_with_that_reason(cell: TaskCell) -> None:
+def test_a_rebuild_without_its_secrets_says_that(cell: TaskCell) -> None:
     cell.agents.start(HOST)
     one = cell.boot()
     cell.ask(one, Power.ON, TaskKind.REBUILD, args=CONFIDENTIAL)
@@ -218,7 +218,7 @@ def test_a_rebuild_whose_secrets_are_gone_fails_with_that_reason(cell: TaskCell)
     assert (received(cell, one), rebuilds(cell)) == (None, 0)
 
 
-def test_a_later_task_erases_the_secrets_of_the_one_that_was_given_up(cell: TaskCell) -> None:
+def test_a_later_task_erases_the_earlier_tasks_secrets(cell: TaskCell) -> None:
     service = cell.agents.start(HOST)
     one = cell.boot()
     service.stop(0.0)

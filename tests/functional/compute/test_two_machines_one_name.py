@@ -73,7 +73,7 @@ def test_the_second_takes_no_orders_and_says_why(machines: TwoMachines) -> None:
     assert "two machines are called m1" in second.exclusion
 
 
-def test_its_guests_stay_as_they_are_and_are_not_reported(machines: TwoMachines) -> None:
+def test_guests_of_the_refused_agent_stay_unreported(machines: TwoMachines) -> None:
     machines.second.start(HOST)
     [one] = machines.boot()
     machines.second.services[HOST].stop(0.0)
@@ -84,7 +84,7 @@ def test_its_guests_stay_as_they_are_and_are_not_reported(machines: TwoMachines)
     assert machines.guests() == (set(), {one})
 
 
-def test_after_an_operators_word_the_second_builds_and_the_first_does_no_more(machines: TwoMachines) -> None:
+def test_the_operator_hands_over_to_the_second_agent(machines: TwoMachines) -> None:
     first, second = machines.first.start(HOST), machines.second.start(HOST)
     [before] = machines.boot()
     machines.accept()

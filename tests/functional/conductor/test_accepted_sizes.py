@@ -63,7 +63,7 @@ def newest_event(site: Site) -> ComputeNode:
 
 
 class TestSizes:
-    def test_growth_waits_for_an_operator_and_a_shrink_counts_at_once(self, site: Site, caplog: pytest.LogCaptureFixture) -> None:
+    def test_growth_waits_for_an_operator_unlike_a_shrink(self, site: Site, caplog: pytest.LogCaptureFixture) -> None:
         small = report(site, "grown")
         with caplog.at_level(logging.WARNING):
             for number in range(3):
@@ -87,7 +87,7 @@ class TestSizes:
         site.database.write(compute_nodes.accept_sizes, "h1", 5.0)
         assert report(site, "h1", vcpus=36).vcpus == 36
 
-    def test_a_restarted_report_of_the_accepted_size_ends_the_waiting(self, site: Site) -> None:
+    def test_a_report_of_the_accepted_size_ends_waiting(self, site: Site) -> None:
         """It equals what is stored; nothing waits that is not reported any more."""
         report(site, "h1")
         report(site, "h1", **LARGE)
@@ -95,7 +95,7 @@ class TestSizes:
         assert waiting(site) == []
         assert site.database.write(compute_nodes.accept_sizes, "h1", 5.0)["h1"].vcpus == 16
 
-    def test_nothing_waits_where_the_hosts_are_the_conductors_own(self, site: Site) -> None:
+    def test_hosts_of_the_conductor_skip_the_waiting(self, site: Site) -> None:
         report(site, "h1")
         site.conductor = type(site.conductor)(site.database, site.sender, limits=HostLimits(ratios=RATIOS, sizes_wait=False))
         assert sizes(report(site, "h1", **LARGE)) == tuple(LARGE.values())
@@ -109,7 +109,7 @@ class TestSizes:
             report(site, "h1", reported_at=1001.0, **LARGE)
         assert waiting(site) == []
 
-    def test_a_new_host_counts_with_four_times_the_median_at_most(self, site: Site) -> None:
+    def test_a_new_host_counts_four_medians_at_most(self, site: Site) -> None:
         assert report(site, "first", vcpus=100, resources={"CUSTOM_GPU": 8}).vcpus == 100
         for name, vcpus in (("second", 80), ("third", 20)):
             assert report(site, name, vcpus=vcpus).vcpus == vcpus

@@ -102,7 +102,7 @@ def test_a_command_puts_the_same_back(site: Ground, lose: Any) -> None:
 
 
 @LOST
-def test_what_ended_in_error_keeps_its_fault_and_gets_no_claim(site: Ground, lose: Any) -> None:
+def test_a_failed_server_keeps_its_fault_without_claims(site: Ground, lose: Any) -> None:
     [uuid] = site.ordered(flavor=SMALL)
     applying.build(site.cloud, [uuid], active=False)
     applying.late(site.cloud, uuid)
@@ -118,7 +118,7 @@ def test_what_ended_in_error_keeps_its_fault_and_gets_no_claim(site: Ground, los
     assert site.auditor.kinds() == []
 
 
-def test_what_was_deleted_after_the_backup_is_deleted_again(site: Ground) -> None:
+def test_servers_deleted_after_the_backup_are_deleted_again(site: Ground) -> None:
     """Also what the agent has still to end."""
     gone, going = site.active(2, flavor=SMALL)
     site.cloud.databases["cell1"].write(instances.delete, [gone, going], 5.0)
@@ -136,7 +136,7 @@ def test_what_was_deleted_after_the_backup_is_deleted_again(site: Ground) -> Non
     assert [site.cloud.mapped(uuid).state for uuid in (gone, going)] == ["deleted", "deleted"]
 
 
-def test_a_deleted_server_that_nobody_asks_for_stays_unknown(site: Ground) -> None:
+def test_an_unrequested_deleted_server_stays_unknown(site: Ground) -> None:
     [uuid] = site.active()
     site.cloud.databases["cell1"].write(instances.delete, [uuid], 5.0)
     applying.gone(site.cloud, uuid)
@@ -161,7 +161,7 @@ def test_a_staged_copy_is_not_adopted(site: Ground) -> None:
     assert driven.hand_over() == [uuid]
 
 
-def test_a_repair_that_was_skipped_is_not_called_done(site: Ground) -> None:
+def test_a_skipped_repair_is_not_called_done(site: Ground) -> None:
     """A server whose spec is lost everywhere cannot be claimed for."""
     [uuid] = site.active()
     site.cloud.keeper.ledger.write(_without_mapping, [uuid])

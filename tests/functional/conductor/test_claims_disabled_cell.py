@@ -80,7 +80,7 @@ def claim(site: Site, meanwhile: Callable[[], object]) -> None:
     site.ledger.write(claims.claim_hosts, [ask], Planner(newest, chosen, meanwhile), known)
 
 
-def test_a_claim_that_had_read_the_epochs_is_refused(site: Site) -> None:
+def test_a_claim_with_old_epochs_is_refused(site: Site) -> None:
     for cell in fleet.cells():
         site.database.write(cell_mappings.create, cell)
     with pytest.raises(Outdated):
@@ -90,7 +90,7 @@ def test_a_claim_that_had_read_the_epochs_is_refused(site: Site) -> None:
     assert len(site.claimed()) == 1, "by one who knows of it"
 
 
-def test_what_changes_in_another_cell_or_otherwise_refuses_nothing(site: Site) -> None:
+def test_changes_in_another_cell_refuse_nothing(site: Site) -> None:
     """Another scheduler's first claims come from a younger writer too."""
     for cell in fleet.cells():
         site.database.write(cell_mappings.create, cell)

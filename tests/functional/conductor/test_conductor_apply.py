@@ -69,7 +69,7 @@ class TestInstances:
         assert cloud.mapped(uuid).state == "deleted"
         assert cloud.evidence().claims == {}
 
-    def test_more_than_a_page_is_followed_page_by_page(self, cloud: World, conductor: Conductor, applier: Applier) -> None:
+    def test_longer_feeds_are_followed_page_by_page(self, cloud: World, conductor: Conductor, applier: Applier) -> None:
         uuids = ordered(cloud, conductor, 30, size=SMALL)
         build(cloud, uuids)
         applier = paged(conductor, cloud.databases[CELL].read(feed.read_head) - 5)
@@ -86,9 +86,7 @@ class TestInstances:
         catch_up(again)
         assert states(cloud, [first, second]) == ["active", "active"]
 
-    def test_of_two_appliers_the_slower_one_reads_on_from_where_the_other_is(
-        self, cloud: World, conductor: Conductor, applier: Applier
-    ) -> None:
+    def test_the_slower_applier_continues_after_the_other(self, cloud: World, conductor: Conductor, applier: Applier) -> None:
         slower = Applier(conductor.ledger, conductor.cell(CELL))
         catch_up(slower)
         first, second = ordered(cloud, conductor, 2)
@@ -101,7 +99,7 @@ class TestInstances:
         assert states(cloud, [first, second]) == ["active", "active"]
 
     @pytest.mark.parametrize("trouble", ["lose_answer_to", "refuse_write"])
-    def test_a_page_of_unknown_outcome_is_settled_by_the_cursor(
+    def test_the_cursor_settles_a_page_of_unknown_outcome(
         self, cloud: World, conductor: Conductor, applier: Applier, trouble: str
     ) -> None:
         [uuid] = ordered(cloud, conductor, 1)
@@ -146,16 +144,14 @@ class TestRebuild:
             assert claimed.get(uuid) == (None if state in ("error", "deleted") else cloud.row(uuid).host)
         assert sound(cloud)
 
-    def test_a_reader_behind_a_trimmed_feed_takes_every_rows_state(
-        self, cloud: World, conductor: Conductor, applier: Applier
-    ) -> None:
+    def test_a_reader_behind_a_trimmed_feed_reads_rows(self, cloud: World, conductor: Conductor, applier: Applier) -> None:
         expected = self.make_history(cloud, conductor)
         cloud.trim_feeds()
         catch_up(applier)
         self.check(cloud, expected)
         assert cloud.cursor(conductor.cell(CELL).uuid) == cloud.databases[CELL].read(feed.read_head)
 
-    def test_it_comes_to_the_same_as_reading_every_event(self, cloud: World, conductor: Conductor, applier: Applier) -> None:
+    def test_a_rebuild_equals_reading_every_event(self, cloud: World, conductor: Conductor, applier: Applier) -> None:
         expected = self.make_history(cloud, conductor)
         catch_up(applier)
         self.check(cloud, expected)
@@ -166,7 +162,7 @@ class TestRebuild:
         assert cloud.evidence().claims == before.claims
         self.check(cloud, expected)
 
-    def test_it_goes_over_more_rows_than_a_page_holds(self, cloud: World, conductor: Conductor, applier: Applier) -> None:
+    def test_a_rebuild_covers_more_rows_than_a_page(self, cloud: World, conductor: Conductor, applier: Applier) -> None:
         uuids = ordered(cloud, conductor, 30, size=SMALL)
         build(cloud, uuids)
         cloud.trim_feeds()
@@ -174,7 +170,7 @@ class TestRebuild:
         catch_up(applier)
         assert set(states(cloud, uuids)) == {"active"}
 
-    def test_what_happens_after_a_rebuild_is_read_from_the_feed(self, cloud: World, conductor: Conductor, applier: Applier) -> None:
+    def test_events_after_a_rebuild_come_from_the_feed(self, cloud: World, conductor: Conductor, applier: Applier) -> None:
         first, second = ordered(cloud, conductor, 2)
         build(cloud, [first])
         cloud.trim_feeds()
@@ -183,9 +179,7 @@ class TestRebuild:
         assert applier.apply_page() is False
         assert states(cloud, [first, second]) == ["active", "active"]
 
-    def test_a_feed_that_ends_before_the_cursor_was_restored_from_a_backup(
-        self, cloud: World, conductor: Conductor, applier: Applier
-    ) -> None:
+    def test_a_feed_ending_before_the_cursor_means_restoration(self, cloud: World, conductor: Conductor, applier: Applier) -> None:
         [uuid] = ordered(cloud, conductor, 1)
         cloud.databases[CELL].write(restart_feed)
         build(cloud, [uuid])

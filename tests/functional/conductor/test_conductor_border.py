@@ -69,7 +69,7 @@ def written(site: Site) -> object:
 
 @pytest.mark.parametrize("required", [True, False])
 @pytest.mark.parametrize("call", CALLS.values(), ids=CALLS.keys())
-def test_a_hosts_user_that_speaks_of_another_host_changes_nothing(
+def test_a_hosts_user_naming_another_host_changes_nothing(
     site: Site, call: Callable[[IdentityCheck], object], required: bool
 ) -> None:
     before, counted = written(site), refusals()
@@ -127,7 +127,7 @@ class TestBuilders:
         assert not verdict.accepted
         assert site.state("i1")[0] == State.BUILDING
 
-    def test_a_build_of_an_earlier_start_is_handed_back_by_its_digest(self, site: Site) -> None:
+    def test_the_digest_hands_back_an_earlier_starts_build(self, site: Site) -> None:
         site.build("i1", active=False)
         shared = border(site, SHARED, required=False)
         [hidden] = shared.holdings(CONTEXT, "h1")
@@ -139,13 +139,13 @@ class TestBuilders:
 
 
 class TestIdentified:
-    def test_it_is_on_record_whether_the_broker_vouches_for_a_host(self, site: Site) -> None:
+    def test_the_record_says_whether_the_broker_identifies_hosts(self, site: Site) -> None:
         for who, expected in ((SHARED, False), (OWN, True), (SHARED, False), (LOCAL, True)):
             border(site, who, required=False).introduce(CONTEXT, "h1", AGENT_BINARY, About(), 1.0)
             assert site.database.read(services.get, "h1", AGENT_BINARY).identified is expected
             assert site.database.read(services.list_identified, AGENT_BINARY, ["h1", "h2"]) == ({"h1"} if expected else set())
 
-    def test_the_feed_tells_of_its_nodes_again_when_it_is_shown_for_the_first_time(self, site: Site) -> None:
+    def test_the_feed_repeats_its_nodes_when_first_shown(self, site: Site) -> None:
         border(site, SHARED, required=False).update_resource_stats(CONTEXT, node("h1"))
         for who, events in ((SHARED, 1), (OWN, 2), (OWN, 2)):
             border(site, who, required=False).introduce(CONTEXT, "h1", AGENT_BINARY, About(), 1.0)
@@ -164,9 +164,7 @@ class TestLimits:
             ({"resources": {"CUSTOM_GPU": 10**8}}, "host_max_resource"),
         ],
     )
-    def test_a_host_that_claims_more_is_refused_by_the_name_of_the_option(
-        self, site: Site, offered: dict[str, object], option: str
-    ) -> None:
+    def test_a_host_claiming_more_is_refused_by_option(self, site: Site, offered: dict[str, object], option: str) -> None:
         site.conductor = type(site.conductor)(site.database, site.sender, limits=HostLimits())
         with pytest.raises(errors.Invalid, match=rf"more than \[conductor\] {option} = "):
             site.conductor.update_resource_stats(CONTEXT, node("h1", **offered))

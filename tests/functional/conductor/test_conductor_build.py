@@ -64,7 +64,7 @@ def test_a_batch_is_staged_handed_over_and_ordered(cloud: World, conductor: Cond
         assert len(row.alternates) == row.max_attempts - 1 == 2
 
 
-def test_it_costs_one_question_and_one_order_per_host(cloud: World, conductor: Conductor) -> None:
+def test_it_costs_one_query_and_order_per_host(cloud: World, conductor: Conductor) -> None:
     asked = MessageCounter()
     conductor.bus.observer = asked
     spec = cloud.accept(12)
@@ -74,7 +74,7 @@ def test_it_costs_one_question_and_one_order_per_host(cloud: World, conductor: C
     assert conductor.sent.counts_by_method() == {("compute", "build_instances", MessageKind.CAST): len(hosts)}
 
 
-def test_a_batch_that_is_leased_or_gone_is_nobodys_work(cloud: World, conductor: Conductor) -> None:
+def test_a_leased_or_deleted_batch_is_nobodys_work(cloud: World, conductor: Conductor) -> None:
     spec = cloud.accept()
     cloud.api.write(leases.lease_batches, "another", [spec.batch_id], time.time(), 3600.0)
     conductor.build(spec)
@@ -110,7 +110,7 @@ class TestBuried:
                 found.add(row.fault or "")
         return found
 
-    def test_what_fits_nowhere_is_buried_with_the_schedulers_words(self, cloud: World, conductor: Conductor) -> None:
+    def test_an_unplaceable_server_is_buried_with_schedulers_reason(self, cloud: World, conductor: Conductor) -> None:
         spec = cloud.accept(2, size=fleet.flavor(vcpus=1000))
         conductor.build(spec)
         [reason] = self.reasons(cloud, spec)
@@ -119,7 +119,7 @@ class TestBuried:
         assert cloud.evidence().claims == {}
         assert conductor.sent.count_messages() == 0
 
-    def test_a_host_that_lost_its_mapping_buries_only_what_was_meant_for_it(self, cloud: World, conductor: Conductor) -> None:
+    def test_a_host_without_mapping_buries_only_its_servers(self, cloud: World, conductor: Conductor) -> None:
         lost, kept = cloud.accept(force_hosts=("a1",)), cloud.accept(force_hosts=("a2",))
         for spec in (lost, kept):
             conductor.drive(spec, upto="claimed")
@@ -144,9 +144,7 @@ class TestBuried:
         assert cloud.evidence().claims.keys() == set(driven.uuids) - meant
         assert cloud.requests() == {}
 
-    def test_a_selection_that_names_another_cell_than_the_mapping_is_asked_for_again(
-        self, cloud: World, conductor: Conductor
-    ) -> None:
+    def test_a_selection_contradicting_the_mapping_is_repeated(self, cloud: World, conductor: Conductor) -> None:
         """The host was mapped anew after it had been chosen: nothing is staged in either cell, and nothing is buried."""
         spec = cloud.accept(force_hosts=("a1",))
         conductor.drive(spec, upto="claimed")
@@ -167,7 +165,7 @@ class TestBuried:
         assert self.reasons(cloud, late) == {"Build timed out in scheduling."}
         assert asked.count_messages() == 0
 
-    def test_what_is_buried_under_a_later_fence_says_the_later_reason(self, cloud: World, conductor: Conductor) -> None:
+    def test_a_burial_under_a_later_fence_updates_reason(self, cloud: World, conductor: Conductor) -> None:
         spec = cloud.accept()
         conductor.lease(spec.batch_id).stage_in_cell0("an earlier reason")
         conductor.lease(spec.batch_id).bury("the reason")
@@ -177,9 +175,7 @@ class TestBuried:
 class TestTogether:
     """Batches of one moment, which one process builds in one go."""
 
-    def test_they_cost_one_question_one_transaction_per_step_and_one_order_per_host_and_batch(
-        self, cloud: World, conductor: Conductor
-    ) -> None:
+    def test_several_batches_share_one_query_and_step_transactions(self, cloud: World, conductor: Conductor) -> None:
         asked = MessageCounter()
         conductor.bus.observer = asked
         specs = [cloud.accept(3), cloud.accept(), cloud.accept()]
@@ -191,7 +187,7 @@ class TestTogether:
         assert conductor.sent.counts_by_method() == {("compute", "build_instances", MessageKind.CAST): len(placed)}
         assert cloud.requests() == {}
 
-    def test_small_ones_come_first_then_large_ones_up_to_a_number_of_servers(
+    def test_small_batches_precede_large_ones_within_a_bound(
         self, cloud: World, conductor: Conductor, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr("conductor.build.LARGE_BATCH_SIZE", 4)
@@ -204,7 +200,7 @@ class TestTogether:
         assert asked == [alone, together, together]
         assert {row.state for spec in specs for row in rows(cloud, spec)} == {State.STAGED}
 
-    def test_a_group_is_scheduled_in_several_calls_and_built_as_one(
+    def test_a_group_scheduled_in_several_calls_builds_once(
         self, cloud: World, conductor: Conductor, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr("conductor.build.LARGE_BATCH_SIZE", 4)
@@ -223,7 +219,7 @@ class TestTogether:
         }
         assert list(deletes.values()) == [1], "one hand-over"
 
-    def test_under_load_a_conductor_builds_what_another_was_told_of(
+    def test_under_load_another_conductor_builds_the_batch(
         self, cloud: World, conductor: Conductor, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr("conductor.build.BUSY_S", 600.0)
@@ -263,7 +259,7 @@ class TestTogether:
             assert {row.state for row in rows(cloud, spec)} == {State.STAGED}
         assert cloud.requests() == {}
 
-    def test_a_cell_that_is_away_costs_those_meant_for_it_their_first_choice(self, cloud: World, conductor: Conductor) -> None:
+    def test_an_unreachable_cell_costs_only_its_first_choice(self, cloud: World, conductor: Conductor) -> None:
         specs = [cloud.accept(2), cloud.accept(2)]
         conductor.cell("cell1")
         conductor.databases["cell1"].away = True
@@ -272,7 +268,7 @@ class TestTogether:
         assert {cloud.homes[host] for host in hosts} == {"cell2"}
         assert cloud.requests() == {}
 
-    def test_a_cell_that_is_slow_holds_up_only_those_meant_for_it(self, cloud: World, conductor: Conductor) -> None:
+    def test_a_slow_cell_delays_only_its_servers(self, cloud: World, conductor: Conductor) -> None:
         spec = cloud.accept(4)
         drive = conductor.drive(spec, upto="claimed")
         homes = {placed.request.instance_uuid: placed.cell.name for placed in drive.placed}
@@ -289,7 +285,7 @@ class TestTogether:
         assert {row.state for row in rows(cloud, spec)} == {State.STAGED}
         assert sum(conductor.sent.counts_by_method().values()) == len({row.host for row in rows(cloud, spec)})
 
-    def test_what_nobody_foresaw_in_one_of_them_ends_that_one_alone(
+    def test_an_unexpected_error_ends_only_its_batch(
         self, cloud: World, conductor: Conductor, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         good, bad = cloud.accept(2), cloud.accept()
@@ -310,7 +306,7 @@ class TestTogether:
 
 
 class TestFewerThanAskedFor:
-    def test_what_finds_no_host_beyond_the_least_asked_for_ends_by_itself(self, cloud: World, conductor: Conductor) -> None:
+    def test_hostless_servers_above_the_minimum_end_alone(self, cloud: World, conductor: Conductor) -> None:
         spec = cloud.accept(8, size=fleet.flavor(root_gb=900), num_instances=8, min_count=3)  # there are six hosts of that size
         conductor.build(spec)
         placed = {row.host for row in rows(cloud, spec) if row.state is State.STAGED}
@@ -325,7 +321,7 @@ class TestFewerThanAskedFor:
         assert len(TestBuried().reasons(cloud, spec)) == 1
         assert cloud.evidence().claims == {}
 
-    def test_one_that_was_deleted_meanwhile_is_not_ended_a_second_time(self, cloud: World, conductor: Conductor) -> None:
+    def test_a_server_deleted_meanwhile_is_not_ended_twice(self, cloud: World, conductor: Conductor) -> None:
         spec = cloud.accept(3, num_instances=3, min_count=1)
         driven = conductor.lease(spec.batch_id)
         gone, *others = driven.uuids
@@ -355,7 +351,7 @@ class TestQueueSweep:
         endpoint.schedule_and_build_instances(CONTEXT, first.batch_id)
         assert cloud.requests().keys() == set(cloud.uuids(second))
 
-    def test_one_batch_that_cannot_go_on_keeps_no_other_from_it(self, cloud: World, conductor: Conductor) -> None:
+    def test_a_stuck_batch_holds_up_no_other(self, cloud: World, conductor: Conductor) -> None:
         """Its cell is away, there is nowhere else, and so it waits: the others are built in the same round."""
         conductor.cell("cell1")
         conductor.databases["cell1"].away = True

@@ -60,14 +60,14 @@ class TestCapacities:
         catch_up(applier)
         assert inventories(cloud)["a1"].cap_memory_mb == 1501.0
 
-    def test_usage_that_agents_report_is_no_change_of_capacity(self, cloud: World, applier: Applier) -> None:
+    def test_usage_in_agent_reports_changes_no_capacity(self, cloud: World, applier: Applier) -> None:
         applier.map_hosts(frozenset({"a1", "a2"}))
         before = inventories(cloud)
         tell(cloud, CELL, node("a1", vcpus_used=5, memory_mb_used=100, running_vms=3))
         catch_up(applier)
         assert inventories(cloud) == before
 
-    def test_a_host_that_is_not_mapped_has_none_until_it_is(self, cloud: World, applier: Applier) -> None:
+    def test_an_unmapped_host_has_none_until_mapped(self, cloud: World, applier: Applier) -> None:
         applier.map_hosts(frozenset({"a1", "a2"}))
         tell(cloud, CELL, node("new"))
         catch_up(applier)
@@ -83,7 +83,7 @@ class TestCapacities:
         row = inventories(cloud)["b1"]
         assert (row.cap_vcpus, row.cell_uuid) == (80.0, conductor.cell(OTHER).uuid)
 
-    def test_a_node_belongs_to_the_host_that_reported_it_first_in_the_region(
+    def test_a_node_belongs_to_its_first_reporting_host(
         self, cloud: World, conductor: Conductor, caplog: pytest.LogCaptureFixture
     ) -> None:
         conductor.keep()
@@ -100,7 +100,7 @@ class TestCapacities:
         conductor.keep()
         assert ("a1", "b1") in {(row.host, row.node) for row in cloud.api.read(claims.read_all)}
 
-    def test_a_host_that_moves_to_another_cell_and_back_is_its_first_cells_again(self, cloud: World, conductor: Conductor) -> None:
+    def test_a_returning_host_belongs_to_its_first_cell(self, cloud: World, conductor: Conductor) -> None:
         conductor.keep()
         for home in (OTHER, CELL):
             cloud.api.write(host_mappings.delete, "a1")
@@ -129,7 +129,7 @@ class TestCapacities:
                     continue
             assert inventories(cloud)["a1"].cap_vcpus == vcpus * 4.0
 
-    def test_who_lost_the_page_writes_no_capacity_of_it(self, cloud: World, conductor: Conductor, applier: Applier) -> None:
+    def test_a_lost_page_writes_none_of_its_capacities(self, cloud: World, conductor: Conductor, applier: Applier) -> None:
         """Or a conductor that was asleep would put an old capacity back."""
         applier.map_hosts(frozenset({"a1", "a2"}))
         slower = Applier(conductor.ledger, conductor.cell(CELL))
@@ -157,7 +157,7 @@ class TestCapacities:
         catch_up(applier)
         assert inventories(cloud)["a1"].cap_vcpus == 64.0
 
-    def test_hosts_mapped_while_another_applier_reads_on_are_tried_again(
+    def test_hosts_mapped_while_another_applier_reads_are_retried(
         self, cloud: World, conductor: Conductor, applier: Applier
     ) -> None:
         """What it read of their capacities may be old already."""

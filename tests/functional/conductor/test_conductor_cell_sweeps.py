@@ -16,7 +16,7 @@ from tests.support.world import PATIENCE
 
 
 class TestSweeps:
-    def test_orders_that_nobody_accepted_are_sent_again_but_not_in_haste(self, site: Site) -> None:
+    def test_unaccepted_orders_are_repeated_but_not_hastily(self, site: Site) -> None:
         site.stage("u1", "u2", "u3", "u4")
         site.activate("u1", "u2")
         site.build("u3", active=False)
@@ -37,7 +37,7 @@ class TestSweeps:
         site.sweep().resend_deletes()
         assert wait_until(lambda: site.hosts["h1"].deletes == [("u1", 1)], PATIENCE)
 
-    def test_many_deletes_that_a_host_does_not_answer_do_not_hide_those_of_others(self, site: Site) -> None:
+    def test_many_unanswered_deletes_hide_no_others(self, site: Site) -> None:
         stuck = [f"stuck-{number}" for number in range(sweep_cell.SWEEP_PAGE_SIZE + 5)]
         site.stage(*stuck)
         site.build(*stuck)
@@ -56,7 +56,7 @@ class TestSweeps:
             site.sweep().resend_orders()
         assert wait_until(lambda: {uuid for uuid, _ in site.hosts["h1"].orders} == set(uuids), PATIENCE)
 
-    def test_builds_whose_time_is_over_end_under_a_new_attempt(self, site: Site) -> None:
+    def test_expired_builds_end_under_a_new_attempt(self, site: Site) -> None:
         site.stage("scheduled", "building", "active", "staged", deadline=100.0)
         site.stage("timely")
         site.activate("scheduled", "timely")
@@ -109,7 +109,7 @@ class TestSweeps:
         assert site.state("u1") == ("scheduled", "h1", 1)
         assert site.state("u2") == ("building", "h1", 1)
 
-    def test_the_host_of_a_build_whose_time_is_over_is_told(self, site: Site) -> None:
+    def test_the_host_of_an_expired_build_is_notified(self, site: Site) -> None:
         """Only where an agent may be at it; and its answer is taken for what it is."""
         site.stage("scheduled", "building", deadline=100.0)
         site.activate("scheduled")
@@ -119,7 +119,7 @@ class TestSweeps:
         assert [verdict.accepted for verdict in site.report(said(ReportKind.GONE, "building"))] == [True]
         assert site.state("building") == ("error", "h1", 2)
 
-    def test_what_a_stopping_host_has_not_accepted_goes_on_at_once(self, site: Site) -> None:
+    def test_unaccepted_builds_of_a_stopping_host_move_immediately(self, site: Site) -> None:
         site.stage("waits", "waits-too", "building", "active", "staged")
         site.stage("lonely", alternates=())
         site.stage("other", host="h3")
@@ -136,7 +136,7 @@ class TestSweeps:
         assert row is not None
         assert [(attempt.host, attempt.failure.kind) for attempt in row.history] == [("h1", FailureClass.STOPPING)]
 
-    def test_what_is_given_to_a_stopping_host_later_is_found_by_the_sweep(self, site: Site) -> None:
+    def test_the_sweep_finds_late_orders_of_stopping_hosts(self, site: Site) -> None:
         self.beat(site, "h2", "h3")
         site.conductor.report_state(CONTEXT, "h1", "superconductor-compute", 1, stopping=True)
         site.stage("u1")
@@ -144,7 +144,7 @@ class TestSweeps:
         site.sweep(down_time=3600.0).dead_hosts()
         assert site.state("u1") == ("scheduled", "h2", 2)
 
-    def test_a_host_that_has_started_again_keeps_its_builds(self, site: Site) -> None:
+    def test_a_restarted_host_keeps_its_builds(self, site: Site) -> None:
         site.conductor.report_state(CONTEXT, "h1", "superconductor-compute", 1, stopping=True)
         site.conductor.report_state(CONTEXT, "h1", "superconductor-compute", 1)
         site.stage("u1")
@@ -152,7 +152,7 @@ class TestSweeps:
         site.sweep(down_time=3600.0).dead_hosts()
         assert site.state("u1") == ("scheduled", "h1", 1)
 
-    def test_several_who_see_a_host_stop_move_a_build_once(self, site: Site) -> None:
+    def test_several_observers_of_a_stop_move_builds_once(self, site: Site) -> None:
         uuids = [f"u{n}" for n in range(20)]
         site.stage(*uuids)
         site.activate(*uuids)
@@ -168,7 +168,7 @@ class TestSweeps:
         site.sweep(down_time=3600.0).dead_hosts()
         assert site.state("u1") == ("scheduled", "h2", 2)
 
-    def test_the_silence_of_another_service_says_nothing_of_a_host(self, site: Site) -> None:
+    def test_another_services_silence_says_nothing_about_a_host(self, site: Site) -> None:
         sweep = site.sweep()
         self.beat(site, "h1")
         self.beat(site, "h1", binary="superconductor-network")
@@ -179,7 +179,7 @@ class TestSweeps:
         sweep.dead_hosts()
         assert site.state("u1") == ("scheduled", "h1", 1)
 
-    def test_what_is_deleted_on_a_dead_host_is_gone_and_what_is_active_stays(self, site: Site) -> None:
+    def test_a_dead_hosts_deletes_end_active_servers_stay(self, site: Site) -> None:
         sweep = site.sweep()
         self.beat(site, "h1", "h2")
         site.stage("deleting", "active")
@@ -191,7 +191,7 @@ class TestSweeps:
         assert site.state("deleting")[0] == "deleted"
         assert site.state("active")[0] == "active"
 
-    def test_a_decision_on_what_has_changed_since_it_was_read_is_refused(self, site: Site) -> None:
+    def test_a_decision_on_changed_rows_is_refused(self, site: Site) -> None:
         """Two sweeps find the same dead host: the build moves once for it."""
         self.beat(site, "h1", "h2", "h3")
         site.database.write(services.set_forced_down, "h1", "superconductor-compute", True, time.time())
@@ -201,7 +201,7 @@ class TestSweeps:
         assert run_threads(4, lambda _: site.sweep(down_time=3600.0).dead_hosts()) == []
         assert {site.state(uuid) for uuid in uuids} == {("scheduled", "h2", 2)}
 
-    def test_one_round_does_all_of_it_and_trims_the_feed(self, site: Site) -> None:
+    def test_one_round_does_everything_and_trims_the_feed(self, site: Site) -> None:
         site.database.write(instances.delete, ["tombstone"], 9.0)
         site.stage("late", deadline=100.0)
         site.stage("lost", "doomed")

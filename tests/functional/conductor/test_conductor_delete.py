@@ -55,7 +55,7 @@ def sent(conductor: Conductor) -> int:
     return conductor.sent.counts_by_method().get(("compute", "delete_instances", MessageKind.CAST), 0)
 
 
-def test_a_doorbell_carries_out_these_deletes_and_no_others(cloud: World, conductor: Conductor) -> None:
+def test_a_doorbell_carries_out_only_its_deletes(cloud: World, conductor: Conductor) -> None:
     first, second, live = handed_over(cloud, conductor, 3)
     building(cloud, "cell1", first, second, live)
     deleted(cloud, first, second)
@@ -68,7 +68,7 @@ def test_a_doorbell_carries_out_these_deletes_and_no_others(cloud: World, conduc
     assert sent(conductor) == 1
 
 
-def test_the_sweep_leaves_a_cell_time_for_what_it_was_just_told(cloud: World, conductor: Conductor) -> None:
+def test_the_sweep_waits_before_repeating_a_delete(cloud: World, conductor: Conductor) -> None:
     [uuid] = handed_over(cloud, conductor)
     building(cloud, "cell1", uuid)
     deleted(cloud, uuid)
@@ -78,7 +78,7 @@ def test_the_sweep_leaves_a_cell_time_for_what_it_was_just_told(cloud: World, co
     assert (cloud.row(uuid).state, sent(conductor)) == (State.DELETING, 1)
 
 
-def test_what_has_no_guest_is_over_at_once_and_its_host_is_not_asked(cloud: World, conductor: Conductor) -> None:
+def test_a_guestless_delete_ends_without_asking_its_host(cloud: World, conductor: Conductor) -> None:
     staged, scheduled = handed_over(cloud, conductor, 2)
     cloud.databases["cell1"].write(
         instances.transition_rows, [scheduled], lambda row: lifecycle.activate_row(row, 1, cell0=False), time.time()
@@ -136,7 +136,7 @@ def test_the_sweep_repeats_until_the_cell_confirms(cloud: World, conductor: Cond
     assert cloud.row(uuid).state is State.DELETED
 
 
-def test_an_error_that_is_deleted_is_carried_out_and_confirmed(cloud: World, conductor: Conductor) -> None:
+def test_a_deleted_error_is_carried_out_and_confirmed(cloud: World, conductor: Conductor) -> None:
     """Its end was told to the API level once before: as an error."""
     [uuid] = handed_over(cloud, conductor)
     building(cloud, "cell1", uuid)
@@ -150,7 +150,7 @@ def test_an_error_that_is_deleted_is_carried_out_and_confirmed(cloud: World, con
     assert cloud.mapped(uuid).state == "deleted"
 
 
-def test_a_cell_that_is_away_holds_up_no_other(cloud: World, conductor: Conductor) -> None:
+def test_an_unreachable_cell_holds_up_no_other(cloud: World, conductor: Conductor) -> None:
     first = handed_over(cloud, conductor, 2, "a1")
     second = handed_over(cloud, conductor, 2, "b1")
     deleted(cloud, *first, *second)

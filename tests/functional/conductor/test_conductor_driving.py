@@ -69,7 +69,7 @@ def test_what_was_left_runs_out_as_told(queue: Queue, driving: LeaseRenewer) -> 
     assert untils(queue)[kept] > time.time()
 
 
-def test_a_new_fence_is_extended_and_a_lost_one_is_not(queue: Queue, driving: LeaseRenewer) -> None:
+def test_a_new_fence_is_extended_a_lost_not(queue: Queue, driving: LeaseRenewer) -> None:
     batch = leased(queue, count=1)
     uuid = batch.requests[0].instance_uuid
     with driving.renew_during(batch.requests):
@@ -86,7 +86,7 @@ def test_a_new_fence_is_extended_and_a_lost_one_is_not(queue: Queue, driving: Le
             assert untils(queue) == successor
 
 
-def test_a_step_that_never_ends_is_given_up_at_the_deadline(queue: Queue, driving: LeaseRenewer) -> None:
+def test_an_endless_step_ends_at_the_deadline(queue: Queue, driving: LeaseRenewer) -> None:
     batch = leased(queue, deadline=time.time())
     before = untils(queue)
     with driving.renew_during(batch.requests):

@@ -94,7 +94,7 @@ def kept(tmp_path: Path) -> Iterator[Kept]:
         yield kept
 
 
-def test_who_was_overtaken_leaves_the_feed_to_the_other(kept: Kept) -> None:
+def test_an_overtaken_keeper_leaves_the_feed(kept: Kept) -> None:
     assert kept.cost(kept.second, PAUSE_ROUNDS) == 0
     assert kept.cost(kept.second, 1) > 0, "it looks whether anything is left"
     assert kept.cost(kept.second, PAUSE_ROUNDS) == 0
@@ -129,7 +129,7 @@ def test_who_comes_back_is_second_now(kept: Kept) -> None:
     assert kept.cost(kept.first, PAUSE_ROUNDS) == 0
 
 
-def test_in_an_idle_cell_who_was_overtaken_reads_the_feed_only(kept: Kept) -> None:
+def test_in_an_idle_cell_an_overtaken_keeper_reads(kept: Kept) -> None:
     """Where the feed ends at the position that it knows, there is nothing to apply."""
     idle = kept.idle_follower()
     with StatementCounter(kept.cells.api) as counter:
@@ -145,7 +145,7 @@ def test_in_an_idle_cell_who_was_overtaken_reads_the_feed_only(kept: Kept) -> No
     assert kept.left == 0
 
 
-def test_rows_are_read_anew_though_nothing_happens_in_the_cell(kept: Kept) -> None:
+def test_rows_are_read_again_even_without_events(kept: Kept) -> None:
     """The cell's database was restored to where it was: its feed ends where the follower has read to, so it shows nothing."""
     kept.rest()
     kept.cells.api.write(events.rebuild_from_rows, kept.cell.uuid)
@@ -153,7 +153,7 @@ def test_rows_are_read_anew_though_nothing_happens_in_the_cell(kept: Kept) -> No
     assert wait_until(lambda: not (kept.first.keep_up() or kept.left), 90.0, 0.05)
 
 
-def test_a_position_that_was_restored_is_gone_on_from(kept: Kept) -> None:
+def test_reading_continues_from_a_restored_position(kept: Kept) -> None:
     """The API database was restored: what was applied since is applied again, though nothing happens in the cell."""
     kept.rest()
     position = kept.cells.api.read(events.read_cursor, kept.cell.uuid)

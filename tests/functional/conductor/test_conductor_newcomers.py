@@ -59,7 +59,7 @@ def mapped(cells: Cells, registry: CellRegistry) -> dict[str, str]:
     return {mapping.host: names[mapping.cell_uuid] for mapping in cells.api.read(host_mappings.list_all)}
 
 
-def test_hosts_are_mapped_when_they_report_and_when_a_conductor_starts(cells: Cells, registry: CellRegistry) -> None:
+def test_hosts_are_mapped_at_reports_and_conductor_starts(cells: Cells, registry: CellRegistry) -> None:
     cells.report("east", "before")
     first = keeper(cells, registry, "east")
     first.keep_up()
@@ -79,9 +79,7 @@ def test_by_command_only_where_that_is_wanted(cells: Cells, registry: CellRegist
     assert mapped(cells, registry) == {}
 
 
-def test_hosts_of_a_shared_broker_user_wait_for_a_command(
-    cells: Cells, registry: CellRegistry, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_hosts_of_a_shared_user_wait_for_command(cells: Cells, registry: CellRegistry, caplog: pytest.LogCaptureFixture) -> None:
     cells.report("east", "e1")
     cells.report("east", "e2")
     east = cells.ground.open("east")
@@ -109,7 +107,7 @@ def test_a_cell_that_was_removed_gets_no_hosts(cells: Cells, registry: CellRegis
     assert cells.api.read(host_mappings.list_all) == []
 
 
-def test_the_first_cell_keeps_a_name_and_the_other_is_complained_of(
+def test_the_first_cell_keeps_names_others_are_reported(
     cells: Cells, registry: CellRegistry, caplog: pytest.LogCaptureFixture
 ) -> None:
     east, west = keeper(cells, registry, "east"), keeper(cells, registry, "west")
@@ -136,7 +134,7 @@ def leave(cells: Cells, name: str, host: str) -> None:
     database.dispose_connections()
 
 
-def test_a_host_that_was_moved_and_deleted_is_not_mapped_by_what_it_said_before(cells: Cells, registry: CellRegistry) -> None:
+def test_a_moved_and_deleted_host_is_not_remapped(cells: Cells, registry: CellRegistry) -> None:
     """Its new cell's feed still tells of it when its cell and the API level have forgotten it."""
     east, west = keeper(cells, registry, "east"), keeper(cells, registry, "west")
     cells.report("east", "e1")
@@ -155,7 +153,7 @@ def test_a_host_that_was_moved_and_deleted_is_not_mapped_by_what_it_said_before(
     assert mapped(cells, registry) == {"w1": "west", "e1": "west"}, "deleted is not banned"
 
 
-def test_hosts_of_a_cell_that_falls_silent_are_not_mapped_before_it_answers(cells: Cells) -> None:
+def test_hosts_of_a_silent_cell_wait_for_mapping(cells: Cells) -> None:
     """Whether it still knows them cannot be asked, and its feed will tell of them again."""
     cells.add_unreachable("dead", f"mysql+pymysql://sc:secret@127.0.0.1:{closed_port()}/cell")
     with cells.registry() as registry:
@@ -166,7 +164,7 @@ def test_hosts_of_a_cell_that_falls_silent_are_not_mapped_before_it_answers(cell
 
 
 @on("cells", *GROUNDS)
-def test_a_mapping_is_taken_back_only_as_it_was_made_and_while_nothing_is_offered(cells: Cells, registry: CellRegistry) -> None:
+def test_only_an_unchanged_unused_mapping_is_taken_back(cells: Cells, registry: CellRegistry) -> None:
     """Somebody else's mapping, one that was moved meanwhile, and one that servers may be claimed on already are left alone."""
     east, west = uuid_of(registry, "east"), uuid_of(registry, "west")
     mine, other = time.time(), time.time() + 1.0

@@ -31,18 +31,18 @@ class TestReports:
         assert [site.state(u)[0] for u in ("u1", "u2", "u3")] == ["staged", "active", "building"]
         assert site.report() == []
 
-    def test_a_repeated_report_is_accepted_again_and_changes_nothing(self, site: Site) -> None:
+    def test_a_repeated_report_is_accepted_and_changes_nothing(self, site: Site) -> None:
         site.stage("u1")
         for kind in (ReportKind.ACCEPT, ReportKind.ACTIVE):
             assert [v.accepted for _ in range(3) for v in site.report(said(kind, "u1"))] == [True] * 3
         assert site.events() == [("u1", EventKind.ACTIVE)]
 
-    def test_two_reports_on_one_instance_in_one_message_are_judged_one_after_the_other(self, site: Site) -> None:
+    def test_two_reports_on_one_instance_are_judged_sequentially(self, site: Site) -> None:
         site.stage("u1")
         site.report(said(ReportKind.ACCEPT, "u1"), said(ReportKind.ACTIVE, "u1"))
         assert site.state("u1") == ("active", "h1", 1)
 
-    def test_reports_of_many_agents_at_once_are_each_judged_by_themselves(self, site: Site) -> None:
+    def test_concurrent_reports_of_many_agents_are_judged_separately(self, site: Site) -> None:
         """Two agents' starts ask for every instance at the same time: one start has each."""
         uuids = [f"u{n}" for n in range(40)]
         site.stage(*uuids)
@@ -65,7 +65,7 @@ class TestReports:
                 assert row is not None
                 assert row.builder == f"start-{number}"
 
-    def test_a_failed_build_is_ordered_from_its_next_alternate_left_to_right(self, site: Site) -> None:
+    def test_a_failed_build_tries_its_alternates_in_order(self, site: Site) -> None:
         site.stage("u1")
         site.build("u1", active=False)
         failed = site.conductor.build_instances(CONTEXT, [said(ReportKind.FAILED, "u1", failure=NO_DISK)])
@@ -92,7 +92,7 @@ class TestReports:
         assert site.state("u1") == ("scheduled", "h2", 2)
         assert not wait_until(lambda: site.ordered() != {"h2": [("u1", 2)]}, 0.1)
 
-    def test_a_request_that_cannot_be_built_is_tried_nowhere_else(self, site: Site) -> None:
+    def test_an_unbuildable_request_is_tried_nowhere_else(self, site: Site) -> None:
         site.stage("u1")
         aborted = Failure(kind=FailureClass.REQUEST, error="BuildAborted", message="no such image", at=5.0)
         site.conductor.build_instances(CONTEXT, [said(ReportKind.FAILED, "u1", failure=aborted)])
@@ -108,7 +108,7 @@ class TestReports:
         assert site.state("u1")[0] == "deleted"
         assert site.state("u2")[0] == "active"
 
-    def test_what_a_host_holds_is_told_without_what_is_staged_or_over(self, site: Site) -> None:
+    def test_holdings_of_a_host_exclude_staged_and_ended(self, site: Site) -> None:
         site.stage("staged", "scheduled", "building", "active", "deleting", "error", "deleted")
         site.stage("elsewhere", host="h2")
         site.activate("scheduled", "elsewhere")

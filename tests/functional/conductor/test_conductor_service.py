@@ -55,7 +55,7 @@ class TestService:
         assert wait_until(lambda: {str(cloud.row(uuid).state) for uuid in uuids} == {"deleted"}, PATIENCE)
 
     @on("cloud", "lite")  # it counts threads, and those of a test before may still be ending elsewhere
-    def test_stopped_services_do_nothing_any_more_and_leave_no_thread(self, cloud: World) -> None:
+    def test_stopped_services_do_nothing_and_leave_no_thread(self, cloud: World) -> None:
         """Apart from those of the scheduler, which goes on."""
         before = {thread.name for thread in threading.enumerate()}
         conductor = cloud.conductor("service")
@@ -109,7 +109,7 @@ class TestKeepers:
         handed = conductor.drive(cloud.accept(2), upto="handed over")
         assert wait_until(lambda: {str(cloud.row(uuid).state) for uuid in handed.uuids} == {"scheduled"}, PATIENCE)
 
-    def test_a_new_cell_is_kept_from_the_next_look_on(self, cloud: World, conductor: Conductor, keepers: FeedFollowers) -> None:
+    def test_a_new_cell_is_served_from_next_look(self, cloud: World, conductor: Conductor, keepers: FeedFollowers) -> None:
         url = cloud.folder.database_url("cell3")
         sync_schema(url, "cell")
         mapping = create_cell(cloud.api, NewCell(name="cell3", database_url=url, transport_url=cloud.folder.bus_url("cell3")))
@@ -121,7 +121,7 @@ class TestKeepers:
         assert wait_until(lambda: self.capacity(cloud, "c1") == 8.0, PATIENCE)
 
     @on("cloud", "lite")  # it counts threads, too
-    def test_a_cell_that_was_removed_is_kept_no_longer(self, cloud: World, conductor: Conductor, keepers: FeedFollowers) -> None:
+    def test_a_removed_cell_has_no_keeper(self, cloud: World, conductor: Conductor, keepers: FeedFollowers) -> None:
         cell = conductor.cell("cell2")
         assert wait_until(lambda: "keep-cell2" in {t.name for t in threading.enumerate()}, PATIENCE)
         cloud.api.write(host_mappings.delete, "b1")
@@ -132,9 +132,7 @@ class TestKeepers:
         self.tell(cloud, "cell1", "a1", 50)
         assert wait_until(lambda: self.capacity(cloud, "a1") == 200.0, PATIENCE)
 
-    def test_without_cell0_the_others_are_kept_all_the_same(
-        self, cloud: World, conductor: Conductor, keepers: FeedFollowers
-    ) -> None:
+    def test_without_cell0_the_other_cells_are_served(self, cloud: World, conductor: Conductor, keepers: FeedFollowers) -> None:
         cloud.api.write(cell_mappings.delete, CELL0_UUID)
         conductor.registry.refresh_cells()
         keepers.sweep_deletes()
@@ -142,9 +140,7 @@ class TestKeepers:
         self.tell(cloud, "cell1", "a1", 50)
         assert wait_until(lambda: self.capacity(cloud, "a1") == 200.0, PATIENCE)
 
-    def test_a_sick_cell_holds_up_no_other_and_is_kept_again_when_it_is_well(
-        self, cloud: World, conductor: Conductor, keepers: FeedFollowers
-    ) -> None:
+    def test_a_failing_cell_delays_no_other_and_recovers(self, cloud: World, conductor: Conductor, keepers: FeedFollowers) -> None:
         conductor.databases["cell2"].away = True
         assert wait_until(lambda: conductor.cell("cell2").silent_since is not None, PATIENCE)
         for cell, host in (("cell1", "a1"), ("cell2", "b1")):
@@ -155,7 +151,7 @@ class TestKeepers:
         assert wait_until(lambda: self.capacity(cloud, "b1") == 200.0, PATIENCE)
 
 
-def test_a_keeper_that_was_overtaken_settles_all_the_same_and_reads_on(cloud: World, conductor: Conductor) -> None:
+def test_an_overtaken_keeper_still_settles_and_reads(cloud: World, conductor: Conductor) -> None:
     """Another process has applied the page that it had just read."""
     keeper = FeedFollower(conductor.context, conductor.cell("cell1"), FeedSettings(settle_age=0.0))
     assert keeper.keep_up() is False
@@ -171,7 +167,7 @@ def test_a_keeper_that_was_overtaken_settles_all_the_same_and_reads_on(cloud: Wo
     assert {cloud.mapped(uuid).state for uuid in driven.uuids} == {"deleted"}
 
 
-def test_a_cell_conductor_serves_agents_and_sweeps_its_cell(cloud: World, conductor: Conductor) -> None:
+def test_a_cell_conductor_serves_agents_and_sweeps(cloud: World, conductor: Conductor) -> None:
     """A real agent builds what was handed over, although nobody of the API level is there."""
     cloud.start_cells()
     cloud.start_agent("a1")  # first: RabbitMQ drops an order to a host that was never there, and nobody is here to settle it

@@ -76,7 +76,7 @@ class TestSettle:
         settle_all(conductor)
         assert states(cloud, uuid) == {"cell0": "error"}
 
-    def test_what_was_deleted_before_it_was_handed_over_is_removed(self, cloud: World, conductor: Conductor) -> None:
+    def test_an_instance_deleted_before_hand_over_is_removed(self, cloud: World, conductor: Conductor) -> None:
         driven = conductor.drive(cloud.accept(2), upto="staged")
         for uuid in driven.uuids:
             cloud.delete(uuid)
@@ -89,7 +89,7 @@ class TestSettle:
         settle_all(conductor)
         assert states(cloud, driven.uuids[0]) == {}
 
-    def test_what_was_deleted_after_it_was_handed_over_is_left_to_the_delete(self, cloud: World, conductor: Conductor) -> None:
+    def test_an_instance_deleted_after_hand_over_awaits_delete(self, cloud: World, conductor: Conductor) -> None:
         driven = conductor.drive(cloud.accept(), upto="handed over")
         [uuid] = driven.uuids
         cloud.delete(uuid)
@@ -98,7 +98,7 @@ class TestSettle:
         conductor.deleter.sweep_deletes()
         assert states(cloud, uuid) == {home(driven, uuid): "deleted"}
 
-    def test_a_row_under_another_fence_than_the_mappings_is_not_activated(self, cloud: World, conductor: Conductor) -> None:
+    def test_a_row_under_another_fence_is_not_activated(self, cloud: World, conductor: Conductor) -> None:
         """It cannot come to that while tombstones are kept; the fence is the second line."""
         driven = conductor.drive(cloud.accept(force_hosts=("a1",)), upto="handed over")
         [uuid] = driven.uuids
@@ -114,14 +114,14 @@ class TestSettle:
         settle_all(conductor, age=3600.0)
         assert states(cloud, uuid) == {home(driven, uuid): "staged"}
 
-    def test_what_an_agent_has_taken_meanwhile_is_not_set_back(self, cloud: World, conductor: Conductor) -> None:
+    def test_a_row_accepted_meanwhile_is_not_reset(self, cloud: World, conductor: Conductor) -> None:
         driven = conductor.drive(cloud.accept(2), upto="ordered")
         cloud.start()
         cloud.settle()
         settle_all(conductor)
         assert [states(cloud, uuid) for uuid in driven.uuids] == [{home(driven, uuid): "active"} for uuid in driven.uuids]
 
-    def test_many_that_are_undecided_do_not_hide_those_that_are(self, cloud: World, conductor: Conductor) -> None:
+    def test_many_undecided_rows_do_not_hide_decided_ones(self, cloud: World, conductor: Conductor) -> None:
         """A page full of rows that wait for their conductors must not keep the settler from the rows behind it."""
         small = fleet.flavor(vcpus=0, memory_mb=1, root_gb=0)
         waiting = conductor.drive(cloud.accept(settling.SETTLE_PAGE_SIZE + 5, size=small, force_hosts=("a1",)), upto="staged")
@@ -161,7 +161,7 @@ class TestReap:
         assert driven.claim() == [[], []]
         assert cloud.evidence().claims == {}
 
-    def test_what_ended_in_its_cell_is_freed_though_its_event_did_not(self, cloud: World, conductor: Conductor) -> None:
+    def test_an_instance_ended_without_event_is_freed(self, cloud: World, conductor: Conductor) -> None:
         driven = conductor.drive(cloud.accept(3), upto="handed over")
         error, deleted, active = driven.uuids
         for uuid, state in ((error, "error"), (deleted, "deleted"), (active, "active")):

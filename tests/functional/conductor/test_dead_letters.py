@@ -96,7 +96,7 @@ def test_neighbours_go_on_and_the_bad_item_waits(place: tuple[Database, Level]) 
     assert aside.due_keys(STEP) == []
 
 
-def test_another_process_and_an_operator_are_heeded_after_a_refresh(place: tuple[Database, Level]) -> None:
+def test_other_processes_and_operators_count_after_a_refresh(place: tuple[Database, Level]) -> None:
     database, level = place
     Quarantine(database, level).run(STEP, refusing("bad"), ["bad", "good"])
     clock = Clock()

@@ -53,7 +53,7 @@ def sweep(cloud: World) -> DeadHostSweep:
     return DeadHostSweep(cloud.keeper.ledger, cloud.keeper.registry)
 
 
-def test_a_conductor_that_is_told_to_evacuates_hosts_that_are_called_dead(cloud: World) -> None:
+def test_a_configured_conductor_evacuates_dead_hosts(cloud: World) -> None:
     cloud.start_cells()
     for host in cloud.homes:
         cloud.start_agent(host)
@@ -81,7 +81,7 @@ def test_servers_of_other_hosts_stay(cloud: World) -> None:
     assert wait_until(lambda: hosts(cloud) == {stays: "b1", goes: "a2"}, PATIENCE)
 
 
-def test_what_could_not_be_evacuated_is_left_alone_for_a_while(cloud: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_evacuation_is_not_repeated_immediately(cloud: World, monkeypatch: pytest.MonkeyPatch) -> None:
     cloud.start()
     [stays], _ = boot(cloud, size=HUGE), boot(cloud, "a2", size=HUGE)
     call_dead(cloud, "a1")
@@ -97,7 +97,7 @@ def test_what_could_not_be_evacuated_is_left_alone_for_a_while(cloud: World, mon
     assert all(cloud.ended(each).outcome is Outcome.GIVEN_UP for each in again)
 
 
-def test_the_feed_tells_at_once_that_a_host_was_called_dead(cloud: World) -> None:
+def test_the_feed_reports_a_dead_host_immediately(cloud: World) -> None:
     cloud.start_cells()
     cloud.start_agent("a1")
     looks: list[str] = []
@@ -119,7 +119,7 @@ def test_the_feed_tells_at_once_that_a_host_was_called_dead(cloud: World) -> Non
     assert looks == ["look"]
 
 
-def test_a_migration_that_waits_for_the_dead_host_is_given_up(cloud: World) -> None:
+def test_a_migration_waiting_for_a_dead_host_ends(cloud: World) -> None:
     cloud.start()
     [uuid] = boot(cloud)
     call_dead(cloud, "a1")
@@ -131,7 +131,7 @@ def test_a_migration_that_waits_for_the_dead_host_is_given_up(cloud: World) -> N
     assert wait_until(lambda: hosts(cloud) == {uuid: "a2"}, PATIENCE)
 
 
-def test_a_host_that_has_come_back_is_not_evacuated(cloud: World) -> None:
+def test_a_returned_host_is_not_evacuated(cloud: World) -> None:
     """Although its servers were judged while it was called dead: they would run twice."""
     cloud.start()
     [uuid] = boot(cloud)
@@ -150,7 +150,7 @@ def test_a_host_that_has_come_back_is_not_evacuated(cloud: World) -> None:
     assert [each.need for each in emptier.list_occupants(["a1"])] == [Need.STUCK]
 
 
-def test_servers_that_refuse_their_moves_do_not_keep_others(cloud: World) -> None:
+def test_servers_refusing_their_moves_delay_no_others(cloud: World) -> None:
     """All are accepted in one transaction, which fails for one that was deleted meanwhile and one that is paused."""
     cloud.start()
     uuids = boot(cloud, count=5)
@@ -168,7 +168,7 @@ def test_servers_that_refuse_their_moves_do_not_keep_others(cloud: World) -> Non
     assert {each.outcome for each in ended} == {Outcome.DONE}
 
 
-def test_a_cell_that_does_not_answer_keeps_no_other_from_its_history(cloud: World) -> None:
+def test_an_unreachable_cell_blocks_no_others_history(cloud: World) -> None:
     cloud.start()
     [uuid] = boot(cloud)
     call_dead(cloud, "a1")

@@ -66,7 +66,7 @@ def refusals() -> float:
 
 @pytest.mark.parametrize("host", [FOREIGN, BARE])
 @pytest.mark.parametrize("kind", [EventKind.MOVED, EventKind.ACTIVE])
-def test_an_event_that_places_an_instance_on_another_cells_host_changes_nothing(
+def test_placing_on_another_cells_host_changes_nothing(
     cloud: World, conductor: Conductor, applier: Applier, kind: EventKind, host: str
 ) -> None:
     uuid, neighbour = ordered(cloud, conductor, 2)
@@ -85,7 +85,7 @@ def test_an_event_that_places_an_instance_on_another_cells_host_changes_nothing(
     assert cloud.mapped(neighbour).state == "active", "its neighbours in the page are applied"
 
 
-def test_the_end_of_an_instance_counts_whatever_host_it_names(cloud: World, conductor: Conductor, applier: Applier) -> None:
+def test_an_instances_end_counts_whichever_host_it_names(cloud: World, conductor: Conductor, applier: Applier) -> None:
     [uuid] = ordered(cloud, conductor, 1)
     build(cloud, [uuid])
     forge(cloud, EventKind.ENDED, uuid, FOREIGN, "error")
@@ -110,9 +110,7 @@ def test_events_of_another_cells_instance_change_nothing(
     assert inventories(cloud) == usage
 
 
-def test_rows_place_nothing_on_another_cells_host_and_an_audit_says_so(
-    cloud: World, conductor: Conductor, applier: Applier
-) -> None:
+def test_an_audit_reports_rows_on_another_cells_host(cloud: World, conductor: Conductor, applier: Applier) -> None:
     [uuid] = ordered(cloud, conductor, 1)
     build(cloud, [uuid])
     catch_up(applier)

@@ -131,7 +131,7 @@ def set_state(tx: Any, uuid: str, state: str) -> None:
     tx.execute(sa.text("UPDATE instances SET state = :state WHERE uuid = :uuid"), {"state": state, "uuid": uuid})
 
 
-def test_an_audit_tells_of_a_frozen_operation_and_thaws_it(site: Moved) -> None:
+def test_an_audit_reports_and_thaws_a_frozen_operation(site: Moved) -> None:
     [uuid] = site.active()
     operation = site.building(uuid)
     site.built(operation)
@@ -142,7 +142,7 @@ def test_an_audit_tells_of_a_frozen_operation_and_thaws_it(site: Moved) -> None:
     assert stored(site, operation).frozen is None
 
 
-def test_a_soft_deleted_server_that_was_restored_is_not_reclaimed(site: Moved) -> None:
+def test_a_restored_soft_deleted_server_is_not_reclaimed(site: Moved) -> None:
     [uuid] = site.active()
     operation = site.cloud.operate(uuid, OperationKind.SOFT_DELETE)
     site.held(uuid, operation.number)
@@ -157,7 +157,7 @@ def test_a_soft_deleted_server_that_was_restored_is_not_reclaimed(site: Moved) -
     assert not site.server(uuid).deleted
 
 
-def test_a_lost_move_on_its_way_is_open_again(site: Moved) -> None:
+def test_a_lost_move_under_way_is_reopened(site: Moved) -> None:
     """Neither the API database nor anybody else has its operation: its body shows it."""
     [uuid] = site.active()
     operation = site.building(uuid)

@@ -124,7 +124,7 @@ def lite(tmp_path: Path) -> Iterator[Region]:
         yield Region(cloud)
 
 
-def test_a_server_whose_row_is_lost_is_adopted_whole(region: Region) -> None:
+def test_a_server_without_row_is_adopted_completely(region: Region) -> None:
     region.lose_rows(region.uuids)
     region.wait_unknown(*region.uuids)
     assert set(region.unknown().values()) == {"no record"}
@@ -135,7 +135,7 @@ def test_a_server_whose_row_is_lost_is_adopted_whole(region: Region) -> None:
     assert (row.state, row.host, row.attempt) == (State.ACTIVE, "a1", 1)
 
 
-def test_a_server_that_no_database_knows_is_its_hosts_word(region: Region) -> None:
+def test_a_server_without_database_rests_on_its_host(region: Region) -> None:
     region.lose_rows(region.uuids)
     region.lose_servers(region.uuids)
     region.wait_unknown(*region.uuids)
@@ -147,7 +147,7 @@ def test_a_server_that_no_database_knows_is_its_hosts_word(region: Region) -> No
     assert region.adopted_owner() == (spec.project_id, spec.user_id)
 
 
-def test_a_guest_of_an_earlier_agent_needs_an_owner(lite: Region) -> None:
+def test_an_earlier_agents_guest_needs_an_owner(lite: Region) -> None:
     uuid = lite.uuids[0]
     lite.lose_rows(lite.uuids)
     lite.lose_servers(lite.uuids)
@@ -184,7 +184,7 @@ def test_an_adopted_guest_keeps_its_power_and_interfaces(lite: Region) -> None:
     assert (lite.cloud.row(bare).task_state, lite.cloud.row(bare).task_fault) == ("failed", fault), "an administrator called it so"
 
 
-def test_an_address_that_is_lost_everywhere_comes_back_with_its_guest(lite: Region) -> None:
+def test_a_lost_address_returns_with_its_guest(lite: Region) -> None:
     uuid = lite.uuids[0]
     blue = make_network(lite.cloud.api, "10.0.0.0/28")
     attach = lite.cloud.operate(uuid, OperationKind.ATTACH_INTERFACE, port=PortRequest(network=blue))
@@ -199,7 +199,7 @@ def test_an_address_that_is_lost_everywhere_comes_back_with_its_guest(lite: Regi
     assert ports_of(lite.cloud.api, uuid) == before
 
 
-def test_a_record_that_has_lost_an_interface_gets_it_again(lite: Region) -> None:
+def test_a_record_regains_its_lost_interface(lite: Region) -> None:
     """The guest has it, so nothing changes on its host."""
     uuid = lite.uuids[0]
     blue = make_network(lite.cloud.api, "10.0.0.0/28")
@@ -216,7 +216,7 @@ def test_a_record_that_has_lost_an_interface_gets_it_again(lite: Region) -> None
     assert {entry.changed.ports for entry in later if entry.changed is not None} <= {before[-1].changed.ports}
 
 
-def test_a_row_in_error_in_the_place_of_a_lost_one_destroys_nothing(region: Region) -> None:
+def test_an_error_row_replacing_another_destroys_nothing(region: Region) -> None:
     """What the audit repairs before its agent has reported the guest can still be adopted; what was reported it leaves alone."""
     region.lose_rows(region.uuids)
     region.auditor.repair()
@@ -249,7 +249,7 @@ def test_what_is_not_to_be_adopted_is_refused(lite: Region) -> None:
         lite.adopt(deleted)
 
 
-def test_a_deleted_servers_guest_goes_though_its_row_was_lost(lite: Region) -> None:
+def test_a_deleted_servers_guest_goes_without_its_row(lite: Region) -> None:
     uuid = lite.uuids[0]
     lite.lose_rows([uuid])
     lite.wait_unknown(uuid)
@@ -277,7 +277,7 @@ def test_operators_list_and_adopt_by_command(lite: Region, capsys: pytest.Captur
     lite.wait_consistent()
 
 
-def test_a_start_of_the_agent_ends_what_was_reported_before(lite: Region) -> None:
+def test_an_agent_start_ends_its_earlier_reports(lite: Region) -> None:
     uuid = lite.uuids[0]
     lite.lose_rows([uuid])
     lite.wait_unknown(uuid)
@@ -299,7 +299,7 @@ def test_a_repair_leaves_what_can_be_adopted(lite: Region) -> None:
 
 
 @pytest.mark.parametrize("allowed", [False, True])
-def test_a_repair_ends_no_guest_that_may_be_the_only_one(lite: Region, capsys: pytest.CaptureFixture[str], allowed: bool) -> None:
+def test_a_repair_ends_no_possibly_only_guest(lite: Region, capsys: pytest.CaptureFixture[str], allowed: bool) -> None:
     """The API database maps the server to a cell that has no live row of it, as a wrong restore leaves it."""
     uuid, *others = lite.uuids
     cell2 = lite.conductor.cell("cell2").uuid

@@ -95,7 +95,7 @@ def machines(tmp_path: Path) -> Iterator[Machines]:
     made.close()
 
 
-def test_an_agent_does_not_start_under_another_name_than_its_guests(machines: Machines) -> None:
+def test_an_agent_refuses_to_start_under_another_name(machines: Machines) -> None:
     machines.stop()
     machines.machine.host = "h1.example.org"
     with pytest.raises(errors.Misconfigured, match=r"3 guests .* host 'h1', and \[compute\] host is 'h1\.example\.org': set it to"):
@@ -112,7 +112,7 @@ def test_an_agent_does_not_start_under_another_name_than_its_guests(machines: Ma
     machines.start()  # a host without guests may be renamed
 
 
-def test_the_cell_keeps_guests_whose_agent_has_another_name(machines: Machines, caplog: pytest.LogCaptureFixture) -> None:
+def test_the_cell_keeps_guests_of_a_renamed_agent(machines: Machines, caplog: pytest.LogCaptureFixture) -> None:
     """As of an agent that does not compare names, or of guests that do not remember theirs."""
     machines.stop()
     machines.rewrite(lambda row: msgspec.structs.replace(row, builder="nameless"))
@@ -172,7 +172,7 @@ def test_a_record_that_proves_nothing_leaves_the_guest(
     assert len(machines.machine.running) == 3
 
 
-def test_a_deadline_ends_no_guest_that_the_cell_has_confirmed(machines: Machines, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_deadline_ends_no_guest_confirmed_by_cell(machines: Machines, caplog: pytest.LogCaptureFixture) -> None:
     """A restored row says BUILDING, its deadline is long past, and the cell's sweep comes before the agent's audit."""
     machines.rewrite(lambda row: msgspec.structs.replace(row, state=State.BUILDING))
     rows = {row.uuid: row for row in machines.rows()}
@@ -192,7 +192,7 @@ def test_a_delete_still_ends_every_guest(machines: Machines) -> None:
     assert wait_until(lambda: {row.state for row in machines.rows()} == {State.DELETED}, PATIENCE)
 
 
-def test_a_delete_of_a_record_that_is_behind_ends_its_guest_too(machines: Machines) -> None:
+def test_deleting_an_outdated_record_also_ends_its_guest(machines: Machines) -> None:
     """The restored row is of an earlier attempt than the guest: the order to end that one does not reach the guest."""
     machines.stop()
     for uuid, guest in list(machines.machine.running.items()):
@@ -218,7 +218,7 @@ def test_guests_whose_builds_went_elsewhere_are_still_destroyed(machines: Machin
     assert (other.destroyed, sorted(other.running)) == ([], list(UUIDS))
 
 
-def test_a_build_whose_end_was_lost_is_built_again(machines: Machines) -> None:
+def test_a_build_whose_end_was_lost_is_rebuilt(machines: Machines) -> None:
     """The agent ended attempt 1, the database forgot, and its sweep sends the order again."""
     machines.site.database.write(instances.delete, ["g1"], 7.0)
     assert wait_until(lambda: machines.site.state("g1")[0] == State.DELETED, PATIENCE)

@@ -47,7 +47,7 @@ def test_a_host_that_moved_is_looked_for_again(tmp_path: Path, on: str) -> None:
 
 
 @pytest.mark.parametrize("on", USUAL)
-def test_a_selection_in_the_old_cell_is_asked_for_again(tmp_path: Path, on: str) -> None:
+def test_a_selection_in_the_old_cell_is_repeated(tmp_path: Path, on: str) -> None:
     with world(tmp_path, {"cell1": ["a1"], "cell2": ["b1"]}, on, embedded=True) as cloud:
         made, cells = stale(cloud)
         cloud.api.write(host_removal.to_cell, "a1", cells["cell1"], cells["cell2"])

@@ -44,7 +44,7 @@ def looking(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Looking]
         yield Looking(database)
 
 
-def test_a_cache_that_may_be_as_old_as_a_look_needs_no_statement(looking: Looking) -> None:
+def test_a_sufficiently_recent_cache_needs_no_statement(looking: Looking) -> None:
     age = looking.lookout.epochs_age
     looking.look()
     assert looking.hosts.get(age) == 1
@@ -61,7 +61,7 @@ def test_a_cache_that_may_be_as_old_as_a_look_needs_no_statement(looking: Lookin
 
 
 @pytest.mark.parametrize("kind", [Epoch.CELLS, Epoch.HOSTS, Epoch.FEEDS])
-def test_it_tells_once_of_each_change_that_followers_depend_on(looking: Looking, kind: Epoch) -> None:
+def test_changes_that_followers_need_are_reported_once(looking: Looking, kind: Epoch) -> None:
     looking.look()
     assert looking.changes == 1
     looking.look()

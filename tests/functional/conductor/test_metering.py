@@ -24,7 +24,7 @@ def queue(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Queue]:
         yield Queue(made)
 
 
-def test_projects_with_most_in_the_queue_are_named_and_the_rest_is_counted(queue: Queue) -> None:
+def test_projects_with_longest_queues_are_named_others_counted(queue: Queue) -> None:
     assert queue.database.read(api_metering.count_queued, 2) == []
     for number, (project, count) in enumerate([("p1", 1), ("p2", 3), ("p3", 2), ("p4", 1)]):
         queue.accept(count, project_id=project, now=1000.0 - number)

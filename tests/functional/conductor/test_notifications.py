@@ -79,7 +79,7 @@ def pairs(types: list[str], what: str) -> list[str]:
     return [each.rpartition(".")[2] for each in types if each.startswith(what)]
 
 
-def test_a_region_tells_every_start_with_its_end_or_error(tmp_path: Path, url: str, listener: Listener) -> None:
+def test_every_start_is_notified_with_end_or_error(tmp_path: Path, url: str, listener: Listener) -> None:
     """Of a boot with a failed attempt, of one that fits nowhere, of deletes; with no secret in any of it."""
     hosts = [host("bad", memory_mb=65536, failure_rate=1.0), host("good", memory_mb=32768)]
     notify = NotificationSettings(drivers=("messagingv2",), transport_url=url)
@@ -136,7 +136,7 @@ def test_off_they_cost_nothing(tmp_path: Path) -> None:
     assert not [statement for _, statement in counter.count_by_statement() if "notifications" in statement]
 
 
-def test_a_sender_that_dies_is_succeeded_and_the_ids_are_the_same(database: Database) -> None:
+def test_a_dead_senders_successor_keeps_the_ids(database: Database) -> None:
     """What it had sent without removing it comes twice, and can be told."""
     url = embedded_url()
     listener, notifier = Listener(url), Notifier(NotificationSettings(drivers=("messagingv2",)), url)

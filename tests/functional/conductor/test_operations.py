@@ -99,7 +99,7 @@ def test_a_server_is_stopped_started_paused_and_rebooted(cloud: World) -> None:
     cloud.settle()
 
 
-def test_a_server_that_is_called_failed_runs_on_and_comes_back(cloud: World) -> None:
+def test_a_server_marked_failed_runs_on_and_returns(cloud: World) -> None:
     uuid = boot(cloud)
     for kind, wanted in ((OperationKind.RESET, Power.ON), (OperationKind.STOP, Power.OFF)):
         before = disk(cloud, uuid)
@@ -112,7 +112,7 @@ def test_a_server_that_is_called_failed_runs_on_and_comes_back(cloud: World) -> 
     cloud.settle()
 
 
-def test_a_rebuild_makes_a_new_disk_that_a_migration_keeps(cloud: World) -> None:
+def test_a_rebuild_makes_a_disk_that_migrations_keep(cloud: World) -> None:
     uuid = boot(cloud)
     writes(cloud, uuid, 5)
     done(cloud, uuid, OperationKind.REBUILD, image_id="another")
@@ -129,7 +129,7 @@ def test_a_rebuild_makes_a_new_disk_that_a_migration_keeps(cloud: World) -> None
 
 
 @pytest.mark.parametrize("stopped", [False, True])
-def test_a_migration_takes_the_disk_along_and_leaves_nothing(cloud: World, stopped: bool) -> None:
+def test_a_migration_takes_the_disk_and_leaves_nothing(cloud: World, stopped: bool) -> None:
     uuid = boot(cloud)
     writes(cloud, uuid, 5)
     if stopped:
@@ -163,7 +163,7 @@ def test_a_migration_to_another_cell_is_the_same(cloud: World) -> None:
 
 
 @pytest.mark.parametrize("to", ["a2", "b1"])
-def test_a_live_migration_takes_the_guest_along_while_it_runs(cloud: World, to: str) -> None:
+def test_a_live_migration_takes_the_running_guest_along(cloud: World, to: str) -> None:
     uuid = boot(cloud)
     writes(cloud, uuid, 5)
     before = disk(cloud, uuid)
@@ -183,7 +183,7 @@ def test_a_live_migration_takes_the_guest_along_while_it_runs(cloud: World, to: 
 
 
 @pytest.mark.parametrize("to", ["a2", "b1"])
-def test_a_paused_server_is_paused_where_a_live_migration_takes_it(cloud: World, to: str) -> None:
+def test_a_paused_server_stays_paused_through_live_migration(cloud: World, to: str) -> None:
     uuid = boot(cloud)
     done(cloud, uuid, OperationKind.PAUSE)
     done(cloud, uuid, OperationKind.LIVE_MIGRATE, host=to, cross_cell=True)
@@ -195,7 +195,7 @@ def test_a_paused_server_is_paused_where_a_live_migration_takes_it(cloud: World,
 
 
 @pytest.mark.parametrize("was", [Power.ON, Power.PAUSED])
-def test_a_live_migration_that_its_driver_refuses_leaves_the_guest_as_it_is(cloud: World, was: Power) -> None:
+def test_a_live_migration_its_driver_refuses_changes_nothing(cloud: World, was: Power) -> None:
     uuid = boot(cloud)
     if was is Power.PAUSED:
         done(cloud, uuid, OperationKind.PAUSE)
@@ -212,7 +212,7 @@ def test_a_live_migration_that_its_driver_refuses_leaves_the_guest_as_it_is(clou
     cloud.settle()
 
 
-def test_a_migration_without_a_host_leaves_the_server_running_with_the_reason(cloud: World) -> None:
+def test_a_hostless_migration_leaves_server_running_with_reason(cloud: World) -> None:
     uuid = boot(cloud, "b1")
     found = cloud.ended(cloud.operate(uuid, OperationKind.MIGRATE))
     assert found.outcome is Outcome.GIVEN_UP
@@ -241,7 +241,7 @@ def test_a_resize_waits_for_its_user(cloud: World, confirmed: bool) -> None:
 
 
 @pytest.mark.parametrize("confirmed", [True, False])
-def test_a_migration_waits_for_its_user_where_that_is_asked_for(cloud: World, confirmed: bool) -> None:
+def test_a_migration_waits_for_its_user_if_requested(cloud: World, confirmed: bool) -> None:
     uuid = boot(cloud)
     operation = cloud.operate(uuid, OperationKind.MIGRATE, args=OperationArgs(verify=True))
     assert cloud.ended(operation).state is OperationState.VERIFY
@@ -257,7 +257,7 @@ def test_a_migration_waits_for_its_user_where_that_is_asked_for(cloud: World, co
     assert cloud.ended(operation).outcome is (Outcome.DONE if confirmed else Outcome.REVERTED)
 
 
-def test_servers_of_a_dead_host_are_evacuated_and_the_host_that_returns_has_none(cloud: World) -> None:
+def test_a_returning_dead_host_has_no_evacuated_servers(cloud: World) -> None:
     uuid = boot(cloud)
     cloud.agents["cell1"].services.pop("a1").stop(0.0)
     cloud.databases["cell1"].write(services.set_forced_down, "a1", AGENT_BINARY, True, cloud.api.current_time())

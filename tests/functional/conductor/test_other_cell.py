@@ -52,7 +52,7 @@ def start(cloud: World, timeout: float) -> None:
     cloud.start(msgspec.structs.replace(cloud.quick, other_cell_timeout=timeout))
 
 
-def test_a_build_goes_to_another_cell_once_its_own_has_no_host_left(cloud: World) -> None:
+def test_a_build_changes_cell_after_its_last_host(cloud: World) -> None:
     start(cloud, 30.0)
     spec = failing(cloud, "a1", "a2", count=3)
     seen: set[ServerPhase | None] = set()
@@ -73,7 +73,7 @@ def test_a_build_goes_to_another_cell_once_its_own_has_no_host_left(cloud: World
     cloud.settle()
 
 
-def test_it_ends_in_error_with_both_reasons_where_no_other_cell_can(cloud: World) -> None:
+def test_without_another_cell_it_ends_with_both_reasons(cloud: World) -> None:
     start(cloud, 30.0)
     spec = failing(cloud, "a1", "a2", "b1")
     assert wait_until(lambda: [(s.state, s.operation) for s in servers(cloud, spec)] == [("error", None)], PATIENCE)

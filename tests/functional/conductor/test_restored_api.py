@@ -190,9 +190,7 @@ def test_no_guest_is_lost_or_doubled(region: Region, change: Any) -> None:
 
 
 @pytest.mark.timeout(300)
-def test_a_backup_that_is_younger_than_any_mark_is_recognised_by_its_queue(
-    region: Region, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_backup_newer_than_marks_shows_by_queue(region: Region, caplog: pytest.LogCaptureFixture) -> None:
     cloud = region.cloud
     region.begin()
     region.rest()
@@ -215,7 +213,7 @@ def test_a_backup_that_is_younger_than_any_mark_is_recognised_by_its_queue(
 
 
 @pytest.mark.timeout(300)
-def test_nothing_is_leased_until_a_cell_answers_that_cannot_be_asked(region: Region, caplog: pytest.LogCaptureFixture) -> None:
+def test_nothing_is_leased_until_every_cell_answers(region: Region, caplog: pytest.LogCaptureFixture) -> None:
     cloud = region.cloud
     region.begin()
     region.rest()
@@ -237,7 +235,7 @@ def test_nothing_is_leased_until_a_cell_answers_that_cannot_be_asked(region: Reg
 
 
 @pytest.mark.timeout(300)
-def test_a_fail_over_that_lost_the_last_commits_builds_nothing_twice(region: Region) -> None:
+def test_a_fail_over_losing_commits_builds_nothing_twice(region: Region) -> None:
     """The super conductor goes on: what it has seen of the database is later than what it finds now."""
     cloud = region.cloud
     region.begin()
@@ -257,7 +255,7 @@ def test_a_fail_over_that_lost_the_last_commits_builds_nothing_twice(region: Reg
 
 
 @pytest.mark.timeout(300)
-def test_a_cells_database_that_was_restored_tells_its_rows_again(region: Region, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_restored_cell_database_repeats_its_rows(region: Region, caplog: pytest.LogCaptureFixture) -> None:
     cloud = region.cloud
     region.begin()
     old = region.boot(4)
@@ -280,7 +278,7 @@ def test_a_cells_database_that_was_restored_tells_its_rows_again(region: Region,
 
 
 @pytest.mark.timeout(300)
-def test_what_both_databases_have_lost_is_kept_by_its_hosts_and_adopted(region: Region) -> None:
+def test_servers_lost_by_both_databases_are_adopted(region: Region) -> None:
     """A cell is restored first, then the API level: of its servers only their agents know, of the other cell's its rows."""
     cloud = region.cloud
     region.begin()
@@ -317,7 +315,7 @@ def test_what_both_databases_have_lost_is_kept_by_its_hosts_and_adopted(region: 
 
 
 @pytest.mark.timeout(300)
-def test_servers_that_were_moved_after_the_backup_are_where_they_run(region: Region) -> None:
+def test_servers_moved_after_the_backup_stay_in_place(region: Region) -> None:
     """One in another cell, one stopped, one resized and not confirmed, and one that was booted and moved after the backup."""
     cloud = region.cloud
     region.begin()
@@ -359,7 +357,7 @@ def test_servers_that_were_moved_after_the_backup_are_where_they_run(region: Reg
 
 
 @pytest.mark.timeout(300)
-def test_servers_that_were_shelved_after_the_backup_are_shelved_again(region: Region) -> None:
+def test_servers_shelved_after_the_backup_are_shelved_again(region: Region) -> None:
     """One was ACTIVE at the backup, one queued, one was moved before its shelving, and one was booted after the backup."""
     cloud = region.cloud
     region.begin()

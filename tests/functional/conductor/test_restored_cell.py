@@ -162,7 +162,7 @@ def test_a_held_source_stays_off_whoever_starts_first(region: Region) -> None:
 
 
 @pytest.mark.timeout(300)
-def test_a_restore_beneath_running_conductors_starts_no_held_source(region: Region) -> None:
+def test_a_restore_under_running_conductors_starts_no_source(region: Region) -> None:
     uuid = region.booted("a1")
     backup = region.backup()
     region.resize_to_cell2(uuid)
@@ -198,7 +198,7 @@ def test_a_task_that_is_over_is_not_repeated(region: Region) -> None:
 
 
 @pytest.mark.timeout(300)
-def test_a_server_that_was_built_elsewhere_is_not_built_again(region: Region) -> None:
+def test_a_server_built_elsewhere_is_not_rebuilt(region: Region) -> None:
     """The backup has its build on one host of the cell, which failed. It runs on the other one since."""
     change_cell(region.cloud.api, "cell2", CellChange(state=CellState.DISABLED))
     drivers = region.cloud.agents["cell1"].drivers

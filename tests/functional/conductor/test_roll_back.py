@@ -55,7 +55,7 @@ def test_siblings_in_every_state_are_rolled_back(cloud: World, conductor: Conduc
     assert_rolled_back(cloud, culprit, others)
 
 
-def test_while_a_batch_is_open_it_is_looked_at_often_and_a_roll_back_is_repeated_seldom(cloud: World, conductor: Conductor) -> None:
+def test_open_batches_are_checked_often_roll_backs_rarely(cloud: World, conductor: Conductor) -> None:
     sweep = BatchSweep(conductor.database, conductor.registry, idle=3600.0)
     sweep.sweep_deletes()
     culprit, other = conductor.drive(whole(cloud, 2), upto="handed over").uuids
@@ -69,7 +69,7 @@ def test_while_a_batch_is_open_it_is_looked_at_often_and_a_roll_back_is_repeated
     assert cloud.row(other).state is State.DELETING
 
 
-def test_without_the_option_nobody_is_touched_and_no_statement_is_paid(cloud: World, conductor: Conductor) -> None:
+def test_without_the_option_nothing_is_touched_or_queried(cloud: World, conductor: Conductor) -> None:
     def paid(counter: StatementCounter) -> int:
         return sum(count.executions for (_, text), count in counter.count_by_statement().items() if "all_or_nothing" in text)
 

@@ -59,7 +59,7 @@ class TestCellConductor:
     def ask(self, site: Site, *uuids: str) -> list[Verdict]:
         return site.report(*self.asked(*uuids))
 
-    def test_a_grant_carries_the_secrets_of_its_batch_once(self, site: Site) -> None:
+    def test_a_grant_carries_its_batchs_secrets_once(self, site: Site) -> None:
         other = fleet.spec(has_secrets=True)
         self.stage(site, "u1", "u2")
         self.stage(site, "v1", spec=other)
@@ -76,7 +76,7 @@ class TestCellConductor:
             erase_finished(site.database, site.conductor.aside)
             assert [(v.accepted, v.secrets) for v in self.ask(site, "u1")] == [(True, SECRETS)]
 
-    def test_who_does_not_ask_or_has_no_right_to_it_gets_none(self, site: Site) -> None:
+    def test_without_asking_or_permission_nobody_gets_any(self, site: Site) -> None:
         self.stage(site, "u1", "u2")
         assert [v.secrets for v in site.report(said(ReportKind.ACCEPT, "u1"))] == [None]
         stranger = msgspec.structs.replace(self.asked("u2")[0], host="h9", builder="h9:a")
@@ -90,13 +90,13 @@ class TestCellConductor:
         asked = msgspec.structs.replace(self.asked("u1")[0], kind=kind)
         assert [verdict.secrets for _ in range(2) for verdict in site.report(asked)] == [None, None]
 
-    def test_another_start_of_the_agent_gets_none_for_the_same_attempt(self, site: Site) -> None:
+    def test_another_start_gets_none_for_the_same_attempt(self, site: Site) -> None:
         self.stage(site, "u1")
         self.ask(site, "u1")
         later = msgspec.structs.replace(self.asked("u1")[0], builder="h1:b")
         assert [(verdict.accepted, verdict.secrets) for verdict in site.report(later)] == [(False, None)]
 
-    def test_without_the_key_there_is_no_answer_until_somebody_has_it(self, site: Site, caplog: pytest.LogCaptureFixture) -> None:
+    def test_without_the_key_there_is_no_answer_yet(self, site: Site, caplog: pytest.LogCaptureFixture) -> None:
         """The agent asks again, and spawns nothing meanwhile."""
         self.stage(site, "u1")
         site.conductor = CellConductor(site.database, site.sender, Vault([new_key()]))
@@ -109,7 +109,7 @@ class TestCellConductor:
         site.conductor = CellConductor(site.database, site.sender, OWN)
         assert [(v.accepted, v.secrets) for v in self.ask(site, "u1")] == [(True, SECRETS)]
 
-    def test_a_build_whose_secrets_are_gone_ends_with_that_reason(self, site: Site, caplog: pytest.LogCaptureFixture) -> None:
+    def test_a_build_with_lost_secrets_ends_with_reason(self, site: Site, caplog: pytest.LogCaptureFixture) -> None:
         self.stage(site, "u1", vault=None)
         (verdict,) = self.ask(site, "u1")
         assert (verdict.accepted, verdict.secrets) == (False, None)
@@ -121,7 +121,7 @@ class TestCellConductor:
         assert "u1" in caplog.text
 
     @pytest.mark.parametrize("lost", [True, False])
-    def test_a_build_that_was_deleted_as_it_was_granted_is_left_to_its_delete(self, site: Site, *, lost: bool) -> None:
+    def test_a_build_deleted_while_granted_awaits_its_delete(self, site: Site, *, lost: bool) -> None:
         """What was granted in time keeps its secrets, which were read with the grant: the delete reaches the host as well."""
         self.stage(site, "u1", vault=None if lost else MASTER)
         conductor = site.conductor
@@ -184,7 +184,7 @@ class TestSuperConductor:
                 Vault(MASTER.keys_of(CELL_UUID)).open(spec.batch_id, kept)
             assert cloud.api.read(secrets.of_request, spec.batch_id) is None, "erased with the hand-over"
 
-    def test_they_stay_at_the_api_level_until_the_whole_batch_is_handed_over(self, cloud: World) -> None:
+    def test_they_stay_until_the_batch_is_handed_over(self, cloud: World) -> None:
         conductor, spec = cloud.conductor("one"), self.accept(cloud, count=2)
         deleted, _ = cloud.uuids(spec)
         cloud.delete(deleted)
@@ -195,7 +195,7 @@ class TestSuperConductor:
         assert cloud.api.read(secrets.of_request, spec.batch_id) is None
 
     @pytest.mark.parametrize("keys", [[], [new_key()], MASTER.keys_of(API)])
-    def test_without_the_key_nothing_is_claimed_and_the_batch_waits_for_it(
+    def test_without_the_key_nothing_is_claimed_or_built(
         self, cloud: World, keys: list[str], caplog: pytest.LogCaptureFixture
     ) -> None:
         conductor, spec = cloud.conductor("one"), self.accept(cloud)
@@ -208,7 +208,7 @@ class TestSuperConductor:
         self.build(conductor, spec, MASTER)
         assert cloud.requests() == {}
 
-    def test_a_batch_whose_secrets_are_gone_is_buried_with_that_reason(self, cloud: World) -> None:
+    def test_a_batch_with_lost_secrets_is_buried(self, cloud: World) -> None:
         conductor, spec = cloud.conductor("one"), self.accept(cloud, None, count=2)
         self.build(conductor, spec, MASTER)
         for one in cloud.uuids(spec):

@@ -81,7 +81,7 @@ def received(cloud: World, server: str) -> Received | None:
     return received_by(cloud.journal("a1"))[server]
 
 
-def test_a_rebuilt_guest_has_them_and_no_database_does(cloud: World, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_rebuilt_guest_has_them_no_database_does(cloud: World, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("DEBUG")
     cloud.start()
     server = boot(cloud)
@@ -96,7 +96,7 @@ def test_a_rebuilt_guest_has_them_and_no_database_does(cloud: World, caplog: pyt
     cloud.settle()
 
 
-def test_a_cell_gets_them_sealed_for_its_task_alone(cloud: World) -> None:
+def test_a_cell_gets_them_sealed_per_task(cloud: World) -> None:
     cloud.start()
     server = boot(cloud)
     cloud.agents["cell1"].services["a1"].stop(0.0)
@@ -112,7 +112,7 @@ def test_a_cell_gets_them_sealed_for_its_task_alone(cloud: World) -> None:
     assert received(cloud, server) == RECEIVED
 
 
-def test_without_the_key_nothing_is_asked_and_the_operation_waits_for_it(cloud: World, caplog: pytest.LogCaptureFixture) -> None:
+def test_without_the_key_the_operation_waits(cloud: World, caplog: pytest.LogCaptureFixture) -> None:
     cloud.start_cells()
     cloud.start_agent("a1")
     conductor = cloud.conductor("one")
@@ -143,7 +143,7 @@ def test_without_the_key_nothing_is_asked_and_the_operation_waits_for_it(cloud: 
     assert received(cloud, server) == RECEIVED
 
 
-def test_a_rebuild_whose_secrets_are_gone_fails_with_that_reason(cloud: World) -> None:
+def test_a_rebuild_with_lost_secrets_fails_with_reason(cloud: World) -> None:
     cloud.start()
     server = boot(cloud)
     operation = cloud.ended(rebuild(cloud, server, sealed=False))

@@ -59,7 +59,7 @@ def told(cloud: World) -> dict[str, list[GuestSpec]]:
     return found
 
 
-def test_every_host_that_tries_a_build_gets_the_addresses(cloud: World) -> None:
+def test_every_host_trying_a_build_gets_the_addresses(cloud: World) -> None:
     """Also in another cell, and from conductors whose leases run out while they work."""
     cloud.quick = msgspec.structs.replace(cloud.quick, other_cell_timeout=30.0)
     cloud.start()
@@ -103,7 +103,7 @@ def test_a_server_keeps_its_addresses_when_it_moves(cloud: World) -> None:
     cloud.settle()
 
 
-def test_a_failed_boot_frees_its_addresses_with_its_delete(cloud: World) -> None:
+def test_a_failed_boots_addresses_are_freed_on_delete(cloud: World) -> None:
     cloud.start()
     network = make_network(cloud.api, *POOL)
     [server] = boot(cloud, network, outcome="fail")
@@ -191,7 +191,7 @@ def test_a_comparison_claims_what_guests_have(site: Ground) -> None:
     assert site.auditor.kinds() == []
 
 
-def test_an_address_moves_to_the_guest_that_has_it(site: Ground) -> None:
+def test_an_address_moves_to_its_actual_guest(site: Ground) -> None:
     """The backup is from before its last server was deleted: that one has another row, without the address."""
     network = make_network(site.cloud.api, *POOL)
     one, two = active(site, network, 2)

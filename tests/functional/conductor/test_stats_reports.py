@@ -45,7 +45,7 @@ def told(site: Site) -> list[ComputeNode]:
 
 
 class TestNames:
-    def test_a_node_belongs_to_the_host_that_reported_it_first(self, site: Site) -> None:
+    def test_a_node_belongs_to_its_first_reporting_host(self, site: Site) -> None:
         own = fleet.node("h1")
         site.conductor.update_resource_stats(CONTEXT, own)
         with pytest.raises(errors.Invalid, match="node h1 was reported by host h1 first"):
@@ -56,7 +56,7 @@ class TestNames:
 
 
 class TestOrder:
-    def test_an_older_report_is_refused_and_leaves_no_trace(self, site: Site) -> None:
+    def test_an_older_report_is_refused_without_trace(self, site: Site) -> None:
         first, second = reports(2)
         site.conductor.update_resource_stats(CONTEXT, second)
         with pytest.raises(errors.Conflict, match="stats of host h1, node h1 are ignored"):
@@ -64,7 +64,7 @@ class TestOrder:
         assert known(site) == second
         assert told(site) == [second]
 
-    def test_the_same_again_is_taken_and_not_told_twice(self, site: Site) -> None:
+    def test_an_identical_report_is_accepted_but_published_once(self, site: Site) -> None:
         first, second = reports(2)
         again = msgspec.structs.replace(first, reported_at=second.reported_at)
         for each in (first, first, again, again):
@@ -87,7 +87,7 @@ class TestOrder:
         times = [each.reported_at for each in told(site)]
         assert times == sorted(times)
 
-    def test_reports_that_come_at_once_end_with_the_newest(self, site: Site) -> None:
+    def test_concurrent_reports_end_with_the_newest(self, site: Site) -> None:
         site.conductor.update_resource_stats(CONTEXT, fleet.node("h1", reported_at=1.0))
         sent = reports(24)
 
@@ -115,7 +115,7 @@ class TestNonsense:
         assert site.database.read(compute_nodes.list_all) == []
         assert told(site) == []
 
-    def test_what_stands_in_a_cell_holds_up_no_other_host(self, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    def test_a_stuck_cell_holds_up_no_other_host(self, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
         """Whoever wrote it: schedulers and conductors say so and go on, in its rows and in its feed."""
         nonsense = stored.dump_value(fleet.node("a1")).replace('"vcpus":16', '"vcpus":-16')
         with world(tmp_path, {CELL: ["a1", "a2"], OTHER: ["b1"]}, "lite") as cloud:

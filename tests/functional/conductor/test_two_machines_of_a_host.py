@@ -71,7 +71,7 @@ def test_the_second_is_refused_and_both_are_named(site: Site, caplog: pytest.Log
     assert msgspec.structs.replace(record(site), refused=None) == before
 
 
-def test_the_first_may_introduce_itself_again_and_the_second_stays_on_record(site: Site) -> None:
+def test_the_first_reintroduces_itself_the_second_stays_recorded(site: Site) -> None:
     introduce(site, FIRST)
     with pytest.raises(errors.HostNameTaken):
         introduce(site, SECOND)
@@ -80,7 +80,7 @@ def test_the_first_may_introduce_itself_again_and_the_second_stays_on_record(sit
     assert two_machines(site)
 
 
-def test_heartbeats_of_the_second_do_not_count_and_ask_who_listens(site: Site) -> None:
+def test_heartbeats_of_the_second_do_not_count(site: Site) -> None:
     introduce(site, FIRST)
     before = record(site)
     beat(site, SECOND)
@@ -101,7 +101,7 @@ def test_a_stop_of_the_second_moves_no_builds(site: Site) -> None:
     assert site.state("one") == ("scheduled", ALTERNATES[0].host, 2)
 
 
-def test_gathered_heartbeats_of_the_second_do_not_count_and_ask_who_listens(site: Site) -> None:
+def test_gathered_heartbeats_of_the_second_do_not_count(site: Site) -> None:
     introduce(site, FIRST)
     introduce(site, SECOND, "h2")
     before = record(site)
@@ -131,7 +131,7 @@ def test_heartbeats_of_many_machines_are_one_statement(site: Site) -> None:
     assert {service.report_count for service in site.database.read(services.list_all)} == {2}
 
 
-def test_an_operator_lets_the_second_take_over_and_then_the_first_is_refused(site: Site, caplog: pytest.LogCaptureFixture) -> None:
+def test_an_operator_replaces_the_first_by_the_second(site: Site, caplog: pytest.LogCaptureFixture) -> None:
     introduce(site, FIRST)
     with pytest.raises(errors.NotFound, match="No other machine has asked to run as host 'h1'"):
         site.database.write(services.accept_machine, "h1", AGENT_BINARY)
@@ -147,14 +147,14 @@ def test_an_operator_lets_the_second_take_over_and_then_the_first_is_refused(sit
         introduce(site, FIRST)
 
 
-def test_the_second_takes_over_when_the_first_was_silent_while_it_asked(site: Site) -> None:
+def test_the_second_takes_over_from_a_silent_first(site: Site) -> None:
     site.conductor = CellConductor(site.database, site.sender, down_time=0.0)
     introduce(site, FIRST)
     introduce(site, SECOND)
     assert record(site).machine == SECOND.machine
 
 
-def test_an_agent_of_an_older_release_is_admitted_as_before(site: Site) -> None:
+def test_an_older_releases_agent_is_admitted_as_before(site: Site) -> None:
     introduce(site, FIRST)
     introduce(site, OLDER)
     assert (record(site).pid, record(site).machine) == (3, FIRST.machine)
@@ -164,7 +164,7 @@ def test_an_agent_of_an_older_release_is_admitted_as_before(site: Site) -> None:
     assert site.hosts["h1"].introductions == 0
 
 
-def test_the_first_agent_that_names_a_machine_is_admitted_after_an_older_one(site: Site) -> None:
+def test_the_first_to_name_its_machine_is_admitted(site: Site) -> None:
     introduce(site, OLDER)
     beat(site, SECOND)
     introduce(site, SECOND)
@@ -187,7 +187,7 @@ def test_an_id_that_no_machine_has_is_refused(site: Site, odd: str) -> None:
         site.conductor.report_state(context, "h1", AGENT_BINARY, 1)
 
 
-def test_a_refusal_that_cannot_be_read_counts_as_none(site: Site) -> None:
+def test_an_unreadable_refusal_counts_as_none(site: Site) -> None:
     introduce(site, FIRST)
     site.database.write(lambda tx: tx.execute(service_rows.update().values(refused="{")))
     assert not two_machines(site)

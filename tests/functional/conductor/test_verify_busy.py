@@ -69,9 +69,7 @@ def test_a_busy_region_gives_no_false_finding(tmp_path: Path, on: str) -> None:
 
 
 @pytest.mark.parametrize("on", USUAL)
-def test_the_background_audit_repairs_what_is_safe_and_tells_the_rest_once(
-    tmp_path: Path, on: str, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_the_background_audit_repairs_and_reports_once(tmp_path: Path, on: str, caplog: pytest.LogCaptureFixture) -> None:
     with world(tmp_path, {"cell1": ["a1", "a2"], "cell2": ["b1"]}, on) as cloud:
         site = Ground(cloud)
         claimless, orphan = site.active(2)
@@ -89,7 +87,7 @@ def test_the_background_audit_repairs_what_is_safe_and_tells_the_rest_once(
         assert orphan not in {server.uuid for server in cloud.evidence().servers}, "nobody asked for that"
 
 
-def test_the_background_audit_waits_longer_than_any_step_takes(tmp_path: Path) -> None:
+def test_the_background_audit_waits_longer_than_any_step(tmp_path: Path) -> None:
     with world(tmp_path, {"cell1": ["a1"], "cell2": ["b1"]}) as cloud:
         site, now = Ground(cloud), [0.0]
         [uuid] = site.active()
@@ -105,7 +103,7 @@ def test_the_background_audit_waits_longer_than_any_step_takes(tmp_path: Path) -
         assert uuid in cloud.evidence().claims
 
 
-def test_what_a_look_costs_grows_with_pages_and_not_with_servers(tmp_path: Path) -> None:
+def test_the_cost_of_looks_grows_with_pages_only(tmp_path: Path) -> None:
     with world(tmp_path, {"cell1": ["a1", "a2"], "cell2": ["b1"]}) as cloud:
         site = Ground(cloud)
         database = Database(cloud.folder.database_url("api"), name="counted")

@@ -77,13 +77,13 @@ class TestClaims:
         site.auditor.repair()  # the count was that of the claims without the stray one
         assert applying.sound(site.cloud)
 
-    def test_an_instance_without_claim_gets_one_where_it_is(self, site: Ground) -> None:
+    def test_an_instance_without_claim_gets_one_in_place(self, site: Ground) -> None:
         [uuid] = site.active()
         site.cloud.keeper.ledger.write(_release, [uuid])
         repaired(site, servers.UNCLAIMED, uuid)
         assert site.cloud.evidence().claims[uuid] == site.cloud.row(uuid).host
 
-    def test_a_claim_is_not_made_for_what_ended_meanwhile(self, site: Ground) -> None:
+    def test_instances_ended_meanwhile_get_no_claim(self, site: Ground) -> None:
         [uuid] = site.active()
         site.cloud.keeper.ledger.write(_release, [uuid])
         found = site.auditor.confirmed()
@@ -154,7 +154,7 @@ class TestResourceClasses:
         repaired(site, usage.MISCOUNTED, str(key))
         assert self.used(site) == before
 
-    def test_an_offer_unlike_the_nodes_is_taken_from_it(self, site: Ground) -> None:
+    def test_a_deviating_offer_is_copied_from_its_node(self, site: Ground) -> None:
         site.api(sa.update(inventories).where(inventories.c.host == "a1").values(cap_resources=None))
         assert any("GiB, 4 CUSTOM_GPU" in str(finding) for finding in site.auditor.findings())
         repaired(site, hosts.OFFER, "a1")
@@ -211,7 +211,7 @@ class TestGroups:
         repaired(site, slots.MISSING, uuid)
         assert self.slots(site, uuid) == [(host, False)]
 
-    def test_a_slot_that_is_made_again_has_its_fault_domain(self, site: Ground) -> None:
+    def test_a_recreated_slot_has_its_fault_domain(self, site: Ground) -> None:
         uuid, _, _ = self.member(site)
         [mapping] = site.read(sa.select(instance_mappings).where(instance_mappings.c.instance_uuid == uuid))
         of_batch = request_specs.c.batch_id == mapping["batch_id"]
@@ -224,14 +224,14 @@ class TestGroups:
             found = site.read(sa.select(group_slots).where(group_slots.c.instance_uuid == uuid))
             assert [row["fault_domain"] for row in found] == ["east"]
 
-    def test_a_slot_held_for_a_build_that_is_over_is_freed(self, site: Ground) -> None:
+    def test_a_slot_of_a_finished_build_is_freed(self, site: Ground) -> None:
         uuid, group, host = self.member(site)
         other = next(name for name in ("a1", "a2", "a3") if name != host)
         site.api(sa.insert(group_slots), {"group_uuid": group.uuid, "instance_uuid": uuid, "host": other, "held": True})
         repaired(site, slots.HELD, uuid)
         assert self.slots(site, uuid) == [(host, False)]
 
-    def test_the_slots_of_a_build_under_way_are_left(self, site: Ground) -> None:
+    def test_slots_of_a_build_under_way_stay(self, site: Ground) -> None:
         group = ServerGroup(uuid=str(uuids.uuid4()), name=str(uuids.uuid4()), project_id="p", policy=GroupPolicy.ANTI_AFFINITY)
         site.cloud.api.write(server_groups.create, group)
         [uuid] = site.ordered(group=group)
@@ -268,7 +268,7 @@ class TestHosts:
         assert (hosts.NO_CELL, "b1") in site.auditor.kinds()
         site.api(sa.update(host_table).where(host_table.c.host == "b1").values(cell_uuid=mapping["cell_uuid"]))
 
-    def test_a_mapped_host_that_its_cell_does_not_know_is_told(self, site: Ground) -> None:
+    def test_a_mapped_host_unknown_in_cell_is_reported(self, site: Ground) -> None:
         site.cloud.api.write(host_mappings.add_mappings, [HostMapping(host="ghost", cell_uuid=site.uuid_of("cell1"))], 1.0)
         assert site.auditor.repair() == [(hosts.UNHEARD, "ghost")]
         site.cloud.api.write(host_mappings.delete, "ghost")
@@ -280,7 +280,7 @@ class TestHosts:
         assert site.auditor.repair() == [(hosts.NO_AGENT, "lonely")]
         site.cell("cell2", sa.delete(node_table).where(node_table.c.host == "lonely"))
 
-    def test_an_inventory_unlike_its_node_is_taken_from_it(self, site: Ground) -> None:
+    def test_a_deviating_inventory_is_copied_from_its_node(self, site: Ground) -> None:
         site.api(sa.update(inventories).where(inventories.c.host == "b1").values(cap_vcpus=1.0, cell_uuid="elsewhere"))
         repaired(site, hosts.OFFER, "b1")
         assert applying.inventories(site.cloud)["b1"].cell_uuid == site.uuid_of("cell2")
@@ -325,14 +325,14 @@ class TestGuests:
 
 
 class TestLeftBehind:
-    def test_queued_secrets_of_a_batch_that_is_done_are_erased(self, site: Ground) -> None:
+    def test_a_finished_batchs_queued_secrets_are_erased(self, site: Ground) -> None:
         batch = str(uuids.uuid4())
         site.cloud.api.write(kept.keep_requests, {batch: "sealed"}, time.time())
         assert Auditor(site.conductor, overdue=60.0).kinds() == []
         repaired(site, secrets.KEPT_SECRETS, batch)
         assert site.cloud.api.read(kept.of_request, batch) is None
 
-    def test_a_cells_secrets_of_a_batch_that_is_done_are_erased(self, site: Ground) -> None:
+    def test_a_finished_batchs_secrets_in_cells_are_erased(self, site: Ground) -> None:
         batch = str(uuids.uuid4())
         site.cloud.databases["cell1"].write(kept.keep_builds, {batch: "sealed"}, time.time())
         repaired(site, secrets.KEPT_SECRETS, batch)
@@ -354,13 +354,13 @@ class TestLeftBehind:
         assert site.auditor.repair() == []
         assert applying.states(site.cloud, uuids_) == ["active", "active"]
 
-    def test_a_feed_that_was_set_back_is_applied_from_its_rows(self, site: Ground) -> None:
+    def test_a_feed_set_back_is_rebuilt_from_rows(self, site: Ground) -> None:
         site.active()
         mine = feed_cursors.c.cell_uuid == site.uuid_of("cell1")
         site.api(sa.update(feed_cursors).where(mine).values(sequence=10**6))
         repaired(site, feeds.AHEAD, site.uuid_of("cell1"))
 
-    def test_rows_of_a_restored_database_that_nobody_reads_are_read(self, site: Ground) -> None:
+    def test_unread_rows_of_a_restored_database_are_read(self, site: Ground) -> None:
         site.active()
         cell = site.uuid_of("cell1")
         site.cloud.api.write(events.rebuild_from_rows, cell)
@@ -370,7 +370,7 @@ class TestLeftBehind:
         repaired(site, feeds.BEHIND, cell)
 
 
-def test_a_cell_that_does_not_answer_is_named_and_nothing_is_said_of_it(site: Ground) -> None:
+def test_an_unreachable_cell_is_named_and_not_judged(site: Ground) -> None:
     [here] = site.active()
     site.cell("cell1", sa.delete(instance_table).where(instance_table.c.uuid == here))
     stray = str(uuids.uuid4())

@@ -60,7 +60,7 @@ def mapping(uuid: str | None) -> sa.Update:
     return sa.update(instance_mappings).where(instance_mappings.c.instance_uuid == uuid)
 
 
-def test_nothing_is_found_of_a_server_that_was_moved(site: Moved) -> None:
+def test_a_moved_server_gives_no_finding(site: Moved) -> None:
     [uuid] = site.active()
     operation = site.moved(uuid)
     assert site.auditor.kinds() == []
@@ -68,7 +68,7 @@ def test_nothing_is_found_of_a_server_that_was_moved(site: Moved) -> None:
 
 
 class TestShelved:
-    def test_nothing_is_found_of_a_shelved_server_but_that_its_snapshot_is_missing(self, site: Moved, tmp_path: Path) -> None:
+    def test_a_shelved_servers_only_finding_is_its_snapshot(self, site: Moved, tmp_path: Path) -> None:
         [uuid] = site.active()
         shelve = site.cloud.operate(uuid, OperationKind.SHELVE, timeout=1e9)
         site.tasked(uuid, Task(number=shelve.number, kind=TaskKind.SNAPSHOT, power=Power.HELD))
@@ -90,7 +90,7 @@ class TestShelved:
         finally:
             site.auditor.places.images = None
 
-    def test_after_a_restore_a_server_that_had_been_shelved_is_not_deleted(self, site: Moved) -> None:
+    def test_a_restore_deletes_no_previously_shelved_server(self, site: Moved) -> None:
         """The API database is older than the shelve: for it the server is ACTIVE, and its row is deleted in its cell."""
         [uuid] = site.active()
         shelve = site.cloud.operate(uuid, OperationKind.SHELVE, timeout=1e9)
@@ -144,7 +144,7 @@ class TestShelved:
         assert moves_of(site, uuid) == (snapshot, CONTENT.hash_value)
         site.cloud.delete(uuid)
 
-    def test_a_server_that_was_moved_and_then_deleted_is_deleted_again(self, site: Moved) -> None:
+    def test_a_moved_then_deleted_server_is_deleted_again(self, site: Moved) -> None:
         """What the restored database shows is the body that was held for the move: it was not shelved."""
         [uuid] = site.active()
         before = site.server(uuid)
@@ -158,7 +158,7 @@ class TestShelved:
         assert (servers.CELL_ONLY, uuid) in site.auditor.kinds()
         assert uuid not in {key for _, key in site.auditor.repair()}
 
-    def test_a_server_that_was_moved_and_then_shelved_is_the_body_that_was_shelved(self, site: Moved, tmp_path: Path) -> None:
+    def test_a_moved_shelved_server_is_its_shelved_body(self, site: Moved, tmp_path: Path) -> None:
         [uuid] = site.active()
         before = site.server(uuid)
         moved_to = site.moved(uuid).twin_uuid or ""
@@ -182,7 +182,7 @@ class TestShelved:
         assert {uuid: record.deleted for uuid, record in records.items()} == {uuid: True, moved_to: True}
         site.cloud.delete(uuid)
 
-    def test_a_server_that_was_moved_shelved_and_then_deleted_is_deleted_again(self, site: Moved, tmp_path: Path) -> None:
+    def test_a_moved_shelved_deleted_server_is_deleted_again(self, site: Moved, tmp_path: Path) -> None:
         [uuid] = site.active()
         moved_to = site.moved(uuid).twin_uuid or ""
         shelved(site, uuid)
@@ -247,7 +247,7 @@ def moves_of(site: Moved, uuid: str) -> tuple[str, str]:
 
 
 class TestPermits:
-    def test_of_two_bodies_that_may_run_the_other_is_held(self, site: Moved) -> None:
+    def test_of_two_runnable_bodies_the_other_is_held(self, site: Moved) -> None:
         """Both databases have lost that the source was held."""
         [uuid] = site.active()
         operation = site.building(uuid)
@@ -265,7 +265,7 @@ class TestPermits:
         site.auditor.repair()
         site.end(uuid)
 
-    def test_while_an_operation_is_not_compared_the_older_body_is_held(self, site: Moved) -> None:
+    def test_an_uncompared_operation_holds_the_older_body(self, site: Moved) -> None:
         """Both databases have lost that the server was moved on: the body that it has now was adopted."""
         [uuid] = site.active()
         operation = site.building(uuid)
@@ -287,7 +287,7 @@ class TestPermits:
 
 
 class TestBodies:
-    def test_a_body_that_nothing_needs_is_deleted_with_its_guest(self, site: Moved) -> None:
+    def test_an_unneeded_body_is_deleted_with_its_guest(self, site: Moved) -> None:
         """As where an operation was removed by hand."""
         [uuid] = site.active()
         operation = site.building(uuid)
@@ -313,7 +313,7 @@ class TestBodies:
         assert site.auditor.repair() == []
         assert [body.hidden for body in site.cloud.api.read(api_operations.bodies_by_uuid, [twin]).values()] == [False]
 
-    def test_a_pointer_to_a_body_that_is_gone_is_told(self, site: Moved) -> None:
+    def test_a_pointer_to_a_missing_body_is_reported(self, site: Moved) -> None:
         [uuid] = site.active()
         operation = site.building(uuid)
         site.api(mapping(uuid).values(body_uuid=str(uuids.uuid4())))
@@ -336,7 +336,7 @@ class TestOperations:
         site.cloud.api.write(steps.given_up, [operation.uuid], site.cloud.api.current_time())
         assert (site.server(uuid).state, site.state(operation)[1]) == ("active", Outcome.GIVEN_UP)
 
-    def test_one_past_its_deadline_is_told_but_not_where_it_waits_for_its_user(self, site: Moved) -> None:
+    def test_overdue_operations_are_reported_unless_waiting_for_users(self, site: Moved) -> None:
         [uuid] = site.active()
         operation = site.placing(uuid)
         site.api(sa.update(table).where(table.c.uuid == operation.uuid).values(deadline=site.cloud.api.current_time() - 60.0))
@@ -364,7 +364,7 @@ class TestRestored:
             site.conductor.deleter.sweep_deletes()
             site.keep()
 
-    def test_a_server_is_the_latest_body_that_may_run(self, site: Moved) -> None:
+    def test_a_server_is_its_latest_runnable_body(self, site: Moved) -> None:
         [uuid] = site.active()
         operation = site.moved(uuid)
         twin = operation.twin_uuid or ""
@@ -377,7 +377,7 @@ class TestRestored:
         assert again.number > operation.number + 3, "no number is given twice"
         site.give_up(again)
 
-    def test_a_server_whose_home_row_was_lost_is_known_by_its_uuid(self, site: Moved) -> None:
+    def test_a_server_without_home_row_keeps_its_uuid(self, site: Moved) -> None:
         [uuid] = site.active()
         operation = site.moved(uuid)
         self.forget(site, operation)
@@ -387,7 +387,7 @@ class TestRestored:
         site.cloud.delete(uuid)
         site.end(operation.twin_uuid or "")
 
-    def test_an_operation_goes_on_from_what_its_twins_cell_shows(self, site: Moved) -> None:
+    def test_an_operation_continues_from_its_twins_cell(self, site: Moved) -> None:
         [uuid] = site.active()
         operation = site.building(uuid)
         twin = operation.twin_uuid or ""
@@ -403,7 +403,7 @@ class TestRestored:
 
 
 class TestRows:
-    def test_a_row_that_has_lost_its_task_is_given_it_again(self, site: Moved) -> None:
+    def test_a_row_missing_its_task_gets_it_again(self, site: Moved) -> None:
         """As after its cell was restored from a backup: the server is stopped, and must not be started by its host."""
         [uuid] = site.active()
         number = site.cloud.operate(uuid, OperationKind.STOP).number
@@ -417,7 +417,7 @@ class TestRows:
         assert (found.power, found.task_number, found.task_state) == (Power.OFF, number, TaskState.ORDERED)
         assert len(site.cloud.databases["cell1"].read(tasks.orders_of, [uuid])) == 1, "its host is told"
 
-    def test_a_row_that_has_lost_a_detach_is_given_that_again(self, site: Moved) -> None:
+    def test_a_row_missing_a_detach_gets_it_again(self, site: Moved) -> None:
         """A power in its place would say that the guest is without the interface, whose address would be free."""
         [uuid] = site.active()
         blue = make_network(site.cloud.api, "10.0.0.0/28")
@@ -442,14 +442,14 @@ class TestRows:
         site.finish()
         assert (site.state(detach)[1], ports_of(site.cloud.api, uuid)) == (Outcome.DONE, {})
 
-    def test_a_summary_that_has_missed_a_task_is_told_again(self, site: Moved) -> None:
+    def test_a_summary_missing_a_task_is_refreshed(self, site: Moved) -> None:
         [uuid] = site.active()
         site.api(mapping(uuid).values(power=Power.OFF))
         assert site.auditor.kinds() == [(servers.OUTDATED_SUMMARY, uuid)]
         assert site.auditor.repair() == []
         assert site.server(uuid).power is Power.ON
 
-    def test_a_body_that_ended_in_its_cell_only_does_not_take_its_server_along(self, site: Moved) -> None:
+    def test_a_body_ended_only_in_cell_spares_server(self, site: Moved) -> None:
         [uuid] = site.active()
         operation = site.building(uuid)
         site.cell("cell1", sa.update(instance_table).where(instance_table.c.uuid == uuid).values(state=State.DELETED))
@@ -459,7 +459,7 @@ class TestRows:
         site.cell("cell1", sa.update(instance_table).where(instance_table.c.uuid == uuid).values(state=State.ACTIVE))
         site.give_up(operation)
 
-    def test_a_task_of_a_row_that_is_not_active_is_forgotten_by_its_cell(self, site: Moved) -> None:
+    def test_a_task_of_an_inactive_row_is_forgotten(self, site: Moved) -> None:
         [uuid] = site.active()
         operation = site.cloud.operate(uuid, OperationKind.STOP)
         task = Task(number=operation.number, kind=TaskKind.POWER, power=Power.OFF)

@@ -33,7 +33,7 @@ def wrong(tx: ApiTransaction) -> list[audit_claims.Sum]:
     return [found for found in audit_claims.sum_claims(tx, ids) if found.counted != found.claimed]
 
 
-def test_counting_again_while_others_claim_and_release_loses_nothing(database: Database) -> None:
+def test_recounting_during_claims_and_releases_loses_nothing(database: Database) -> None:
     site = Site.anew(database, [fleet.node(f"h{n}", vcpus=64) for n in range(3)])
     ids = [row.id for row in database.read(claims.read_all)]
     done = threading.Event()
@@ -65,7 +65,7 @@ def test_counting_again_while_others_claim_and_release_loses_nothing(database: D
     assert sum(row.instances for row in database.read(claims.read_all)) == 3 * ROUNDS
 
 
-def test_what_is_wrong_is_put_right_in_the_middle_of_it(database: Database) -> None:
+def test_repairs_succeed_in_the_middle_of_work(database: Database) -> None:
     site = Site.anew(database, [fleet.node(f"h{n}", vcpus=64) for n in range(3)])
     scheduler = site.scheduler()
     asked = site.leased(fleet.spec(), 6)

@@ -58,7 +58,7 @@ def repaired(site: Ground, kind: str, uuid: str) -> None:
     assert site.auditor.kinds() == []
 
 
-def test_nothing_is_found_of_servers_that_are_as_they_should_be(site: Ground) -> None:
+def test_consistent_servers_give_no_finding(site: Ground) -> None:
     site.active(2)
     site.buried()
     [deleted] = site.active()
@@ -88,7 +88,7 @@ class TestBatches:
         site.keep()
         site.conductor.batches.decide()
 
-    def test_one_that_has_failed_is_rolled_back_and_what_waits_for_its_host_is_named(self, site: Ground) -> None:
+    def test_a_failed_batch_is_rolled_back_waits_named(self, site: Ground) -> None:
         failed, active, scheduled = site.ordered(3, all_or_nothing=True)
         fail(site.cloud, failed)
         change(site.cloud, active, lambda r: lifecycle.accept_order(r, r.host, r.fence, r.attempt, "agent"))
@@ -103,7 +103,7 @@ class TestBatches:
         site.keep()
         repaired(site, batches.HALF, batch.batch_id)
 
-    def test_where_a_cell_does_not_answer_it_is_not_known(self, site: Ground) -> None:
+    def test_an_unreachable_cells_servers_are_unknown(self, site: Ground) -> None:
         failed, other = site.ordered(2, all_or_nothing=True)
         fail(site.cloud, failed)
         site.keep()
@@ -145,7 +145,7 @@ class TestQueue:
         assert site.auditor.kinds() == []
         assert site.cloud.keeper.ledger.write(holds.release_hold, spec.batch_id, time.time())
 
-    def test_a_held_request_without_a_hold_is_queued_to_end(self, site: Ground) -> None:
+    def test_a_held_request_without_hold_is_queued(self, site: Ground) -> None:
         spec = site.cloud.hold()
         driven = site.conductor.drive(spec, upto="claimed")
         assert site.cloud.api.write(holds.park_requests, {spec.batch_id: driven.fences}, time.time()) == set(driven.uuids)
@@ -157,13 +157,13 @@ class TestQueue:
         site.conductor.build(spec)
         assert site.cloud.row(uuid).state is State.ERROR
 
-    def test_a_request_that_is_driven_is_left_to_its_driver(self, site: Ground) -> None:
+    def test_a_driven_request_belongs_to_its_driver(self, site: Ground) -> None:
         driven = site.conductor.lease(site.cloud.accept().batch_id)
         driven.renew(1e12)
         assert Auditor(site.conductor, overdue=10.0).kinds() == []
         driven.bury()
 
-    def test_a_request_past_its_deadline_is_told_whatever_its_lease_says(self, site: Ground) -> None:
+    def test_an_overdue_request_is_reported_whatever_its_lease(self, site: Ground) -> None:
         """As where it is leased again and again, and cannot be ended."""
         driven = site.conductor.lease(site.cloud.accept(timeout=-100.0).batch_id)
         driven.renew(1e12)
@@ -188,7 +188,7 @@ class TestUndecided:
         assert site.cloud.row(uuid).fault == "Build timed out in scheduling."
         site.keep()
 
-    def test_a_server_whose_row_is_in_a_cell_is_mapped_to_it(self, site: Ground) -> None:
+    def test_a_server_with_a_cell_row_is_mapped(self, site: Ground) -> None:
         """As after the API database was restored from a backup."""
         [uuid] = site.active()
         site.api(mapping(uuid).values(cell_uuid=None, seen=0, state="building", host=None))
@@ -235,13 +235,13 @@ class TestElsewhere:
         site.cloud.delete(site.cloud.uuids(spec)[0])
         site.cloud.databases["cell2"].write(staging.stage_instances, spec, [new], LONG_AGO)
 
-    def test_a_live_row_in_another_cell_is_deleted_there(self, site: Ground) -> None:
+    def test_a_live_row_in_another_cell_is_deleted(self, site: Ground) -> None:
         [uuid] = site.active()
         self.copy(site, uuid, State.SCHEDULED)
         repaired(site, rows.ELSEWHERE, uuid)
         assert {cell: r.state for cell, r in site.cloud.rows(uuid).items()} == {"cell1": State.ACTIVE, "cell2": State.DELETED}
 
-    def test_a_row_that_changed_since_it_was_seen_is_left_alone(self, site: Ground) -> None:
+    def test_a_row_changed_since_seen_is_not_touched(self, site: Ground) -> None:
         [uuid] = site.active()
         self.copy(site, uuid, State.SCHEDULED)
         found = site.auditor.confirmed()
@@ -259,12 +259,12 @@ class TestElsewhere:
         repaired(site, rows.UNSETTLED, uuid)
         assert set(site.cloud.rows(uuid)) == {"cell1"}
 
-    def test_a_staged_row_that_was_handed_over_is_activated(self, site: Ground) -> None:
+    def test_a_handed_over_staged_row_is_activated(self, site: Ground) -> None:
         [uuid] = site.ordered()
         repaired(site, rows.UNSETTLED, uuid)
         assert site.cloud.row(uuid).state is State.SCHEDULED
 
-    def test_a_row_that_lives_before_its_hand_over_is_adopted(self, site: Ground) -> None:
+    def test_a_row_living_before_hand_over_is_adopted(self, site: Ground) -> None:
         """The API level has lost the hand-over: whoever drives the request loses it, and builds no second guest."""
         driven = site.conductor.drive(site.cloud.accept(force_hosts=("a1",), timeout=1e9), upto="staged")
         [uuid] = driven.uuids
@@ -277,7 +277,7 @@ class TestElsewhere:
 
 
 class TestDeletes:
-    def test_a_delete_that_did_not_reach_its_cell_is_carried_there(self, site: Ground) -> None:
+    def test_an_undelivered_delete_reaches_its_cell(self, site: Ground) -> None:
         [uuid] = site.active()
         site.cloud.delete(uuid)
         assert Auditor(site.conductor, overdue=60.0).kinds() == []
@@ -291,7 +291,7 @@ class TestDeletes:
         site.cloud.databases["cell1"].write(instances.transition_rows, [uuid], _gone, 1.0)
         site.keep()
 
-    def test_a_delete_whose_row_is_lost_leaves_a_tombstone(self, site: Ground) -> None:
+    def test_a_delete_without_row_leaves_a_tombstone(self, site: Ground) -> None:
         [uuid] = site.active()
         site.cloud.delete(uuid)
         site.cell("cell1", sa.delete(instance_table).where(instance_table.c.uuid == uuid))
@@ -309,14 +309,14 @@ class TestDeletes:
         repaired(site, servers.CONFIRM, uuid)
         assert site.cloud.mapped(uuid).state == "deleted"
 
-    def test_a_delete_in_cell0_that_was_not_confirmed_is(self, site: Ground) -> None:
+    def test_an_unconfirmed_delete_in_cell0_is_confirmed(self, site: Ground) -> None:
         uuid = site.buried()
         site.cloud.delete(uuid)
         site.conductor.deleter.sweep_deletes()
         site.api(mapping(uuid).values(state="error"))
         repaired(site, servers.CONFIRM, uuid)
 
-    def test_what_was_deleted_in_its_cell_only_is_deleted(self, site: Ground) -> None:
+    def test_a_server_deleted_only_in_cell_is_deleted(self, site: Ground) -> None:
         [uuid] = site.active()
         site.cloud.databases["cell1"].write(instances.delete, [uuid], 1.0)
         assert site.auditor.kinds() == [(servers.UNFINISHED, uuid)]
@@ -350,7 +350,7 @@ class TestSummary:
         assert servers.OUTDATED_SUMMARY not in kinds
         site.keep()
 
-    def test_a_row_that_changes_while_it_is_told_again_tells_of_itself(self, site: Ground) -> None:
+    def test_a_row_changing_during_repetition_reports_itself(self, site: Ground) -> None:
         [uuid] = site.active()
         site.api(mapping(uuid).values(state="building", seen=99))
         found = site.auditor.confirmed()

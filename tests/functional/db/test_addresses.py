@@ -91,7 +91,7 @@ def test_two_interfaces_in_their_order(queue: Queue) -> None:
     assert len({port.mac for port in found}) == 3
 
 
-def test_concurrent_requests_never_get_one_address_and_leave_none(queue: Queue) -> None:
+def test_concurrent_requests_share_no_address_and_leak_none(queue: Queue) -> None:
     """24 threads want all 253 addresses of a pool and more: what was accepted has different ones, and the last one is given."""
     network = make_network(queue.database, "10.2.0.0/24")
     accepted: list[str] = []
@@ -120,7 +120,7 @@ def test_a_pool_without_room_refuses_the_whole_request(queue: Queue) -> None:
     assert len(accept_on(queue.database, network, 2)) == 2
 
 
-def test_what_the_quota_cuts_off_gives_its_addresses_back(queue: Queue) -> None:
+def test_servers_cut_off_by_quota_return_their_addresses(queue: Queue) -> None:
     network = make_network(queue.database, SMALL_POOL)
     admission = Admission(limits=QuotaLimits(instances=2), at_least=1)
     kept = accept_on(queue.database, network, 5, admission=admission)
@@ -139,7 +139,7 @@ def test_several_batches_of_one_transaction_share_a_pool(queue: Queue) -> None:
     assert len(every) == len(set(every)) == 4
 
 
-def test_a_fixed_address_is_given_once_and_only_from_the_pool(queue: Queue) -> None:
+def test_a_fixed_address_is_assigned_once_from_pools(queue: Queue) -> None:
     network = make_network(queue.database, SMALL_POOL, "fd00::/124")
     [server] = accept_on(queue.database, network, fixed_ip="10.0.0.5")
     assert addresses_of(queue.database, [server])[0] == "10.0.0.5"
@@ -151,7 +151,7 @@ def test_a_fixed_address_is_given_once_and_only_from_the_pool(queue: Queue) -> N
     assert used(queue.database) == 2
 
 
-def test_a_batch_costs_few_statements_and_one_without_networks_none_more(queue: Queue) -> None:
+def test_a_batch_costs_few_statements_none_without_networks(queue: Queue) -> None:
     network = make_network(queue.database, "10.3.0.0/20", "fd00::/116")
     counted = {}
     for name, ports in (("none", ()), ("some", (PortRequest(network=network),))):
@@ -167,7 +167,7 @@ def test_a_batch_costs_few_statements_and_one_without_networks_none_more(queue: 
 # -- the end ---------------------------------------------------------------------------------------------------------------------
 
 
-def test_addresses_are_reused_in_the_order_in_which_they_were_freed(queue: Queue) -> None:
+def test_addresses_are_reused_in_the_order_of_release(queue: Queue) -> None:
     network = make_network(queue.database, SMALL_POOL)
     first = accept_on(queue.database, network, 5)
     by_server = {uuid: addresses_of(queue.database, [uuid])[0] for uuid in first}
@@ -177,14 +177,14 @@ def test_addresses_are_reused_in_the_order_in_which_they_were_freed(queue: Queue
     assert again == [by_server[first[3]], by_server[first[0]], by_server[first[4]]]
 
 
-def test_a_server_that_is_still_queued_frees_its_address_at_once(queue: Queue) -> None:
+def test_a_queued_server_frees_its_address_immediately(queue: Queue) -> None:
     network = make_network(queue.database, SMALL_POOL)
     [server] = accept_on(queue.database, network)
     queue.delete(server)
     assert used(queue.database) == 0
 
 
-def test_an_address_is_freed_when_the_cell_says_that_the_guest_is_gone(moves: Moves) -> None:
+def test_an_address_is_freed_after_its_guests_end(moves: Moves) -> None:
     server = moves.active()
     give(moves, server, make_network(moves.database, SMALL_POOL))
     moves.queue.delete(server)
@@ -193,7 +193,7 @@ def test_an_address_is_freed_when_the_cell_says_that_the_guest_is_gone(moves: Mo
     assert used(moves.database) == 0
 
 
-def test_a_failed_server_keeps_its_address_until_it_is_deleted(moves: Moves) -> None:
+def test_a_failed_server_keeps_its_address_until_deletion(moves: Moves) -> None:
     """Its guest may have been left on a host and be adopted again."""
     server = moves.active()
     own = give(moves, server, make_network(moves.database, SMALL_POOL))
@@ -204,7 +204,7 @@ def test_a_failed_server_keeps_its_address_until_it_is_deleted(moves: Moves) -> 
     assert used(moves.database) == 0
 
 
-def test_a_server_that_never_got_a_host_frees_its_address_with_its_delete(queue: Queue) -> None:
+def test_a_hostless_servers_delete_frees_its_address(queue: Queue) -> None:
     network = make_network(queue.database, SMALL_POOL)
     [server] = accept_on(queue.database, network)
     batch_id = fleet_batch(queue, server)
@@ -225,7 +225,7 @@ def test_an_end_that_came_before_the_delete_counts(moves: Moves) -> None:
 
 
 @pytest.mark.parametrize("last", ["source", "twin"])
-def test_a_moved_server_keeps_its_address_until_the_last_of_its_bodies_is_gone(moves: Moves, last: str) -> None:
+def test_a_moved_servers_last_body_frees_its_address(moves: Moves, last: str) -> None:
     server = moves.active()
     own = give(moves, server, make_network(moves.database, SMALL_POOL))
     operation = moves.moved(server)
@@ -243,7 +243,7 @@ def test_a_moved_server_keeps_its_address_until_the_last_of_its_bodies_is_gone(m
     assert used(moves.database) == 0
 
 
-def test_a_move_that_is_given_up_leaves_the_address(moves: Moves) -> None:
+def test_a_cancelled_move_does_not_free_the_address(moves: Moves) -> None:
     server = moves.active()
     own = give(moves, server, make_network(moves.database, SMALL_POOL))
     operation = moves.moved(server)
@@ -252,7 +252,7 @@ def test_a_move_that_is_given_up_leaves_the_address(moves: Moves) -> None:
     assert addresses_of(moves.database, [server]) == own
 
 
-def test_of_two_bodies_that_end_at_once_one_transaction_frees(moves: Moves) -> None:
+def test_of_two_bodies_ending_together_one_frees(moves: Moves) -> None:
     """Each is told by another cell, and neither transaction sees the other's end before that commits."""
     network = make_network(moves.database, SMALL_POOL)
     for _ in range(5):
@@ -315,7 +315,7 @@ def test_a_network_in_use_cannot_be_deleted(queue: Queue) -> None:
         accept_on(queue.database, network)
 
 
-def test_every_address_of_a_region_has_a_mac_of_its_own(queue: Queue) -> None:
+def test_addresses_of_a_region_have_distinct_macs(queue: Queue) -> None:
     one = make_network(queue.database, "10.4.0.0/24", "fd00::/120")
     make_network(queue.database, "10.5.0.0/24")
     queue.database.write(networks.delete, one.uuid)

@@ -47,7 +47,7 @@ def test_a_claim_is_written_with_its_answer(site: Site) -> None:
     assert sum(row.instances for row in used.values()) == 3
 
 
-def test_asked_again_the_same_answer_comes_back_from_any_scheduler(site: Site) -> None:
+def test_any_scheduler_repeats_the_same_answer(site: Site) -> None:
     leased = site.leased(fleet.spec(), 3)
     uuids = list(leased.fences)
     first = site.scheduler().select_destinations(CONTEXT, leased, uuids)
@@ -70,7 +70,7 @@ def test_a_part_that_has_its_claims_keeps_them(site: Site) -> None:
 
 
 @pytest.mark.parametrize("why", ["deleted", "queued again", "refenced", "never there"])
-def test_a_request_that_is_not_leased_under_the_fence_gets_nothing_and_leaves_nothing(site: Site, why: str) -> None:
+def test_a_request_not_leased_under_fence_changes_nothing(site: Site, why: str) -> None:
     leased = site.leased(fleet.spec(), 3)
     uuids = list(leased.fences)
     if why == "deleted":
@@ -112,7 +112,7 @@ def test_a_claim_of_a_lower_fence_is_adopted(site: Site) -> None:
     assert site.overfull() == []
 
 
-def test_a_claim_in_a_cell_that_is_excluded_now_is_replaced(site: Site) -> None:
+def test_a_claim_in_an_excluded_cell_is_replaced(site: Site) -> None:
     leased = site.leased(fleet.spec(), 4)
     uuids = list(leased.fences)
     scheduler = site.scheduler()
@@ -128,7 +128,7 @@ def test_a_claim_in_a_cell_that_is_excluded_now_is_replaced(site: Site) -> None:
     assert site.overfull() == []
 
 
-def test_a_batch_that_cannot_be_replaced_keeps_the_claims_it_had(site: Site) -> None:
+def test_an_irreplaceable_batch_keeps_its_claims(site: Site) -> None:
     leased = site.leased(fleet.spec(), 2)
     scheduler = site.scheduler()
     scheduler.select_destinations(CONTEXT, leased, list(leased.fences))

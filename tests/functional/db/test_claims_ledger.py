@@ -43,7 +43,7 @@ def test_numbers_rise_by_transaction_under_one_writer(database: Database) -> Non
     assert claims.Ledger(database, "b").write(stamp_of).writer > stamps[0].writer
 
 
-def test_a_writer_exists_only_once_a_transaction_of_it_has(database: Database) -> None:
+def test_a_writer_exists_only_after_its_first_transaction(database: Database) -> None:
     def fail(tx: Connection, stamp: claims.Stamp) -> None:
         raise LookupError
 
@@ -66,7 +66,7 @@ def test_a_failed_transaction_does_not_end_the_writer(database: Database) -> Non
     assert after.sequence > first.sequence
 
 
-def test_after_a_commit_of_unknown_outcome_the_next_one_comes_from_another_writer(database: Database) -> None:
+def test_an_unknown_commit_outcome_changes_the_writer(database: Database) -> None:
     def lost(tx: Connection, stamp: claims.Stamp) -> None:
         raise OutcomeUnknown("the connection broke during the commit")
 
@@ -106,7 +106,7 @@ def test_page_by_page_it_is_the_same_ledger(site: Site, monkeypatch: pytest.Monk
     assert site.database.read(claims.last_positions) == dict(sorted((row.writer, row.sequence) for row in everything))
 
 
-def test_a_row_that_changes_behind_a_page_comes_with_the_log(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_changes_behind_a_page_come_from_the_log(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its writer then writes to a later page, too: the newest sequence number of the pages would skip the first change."""
     monkeypatch.setattr(inventories, "READ_PAGE_SIZE", 4)
     writer = claims.Ledger(site.database, "writer")
@@ -122,13 +122,13 @@ def test_a_row_that_changes_behind_a_page_comes_with_the_log(site: Site, monkeyp
     assert min(first.id) in {row.id for row in site.database.read(claims.changed_since, *cursor.recent_position()).rows}
 
 
-def test_a_reader_knows_the_newest_writer_though_others_have_written_since(site: Site) -> None:
+def test_a_reader_knows_the_newest_writer_despite_others(site: Site) -> None:
     """Otherwise it would look for rows of unknown writers for ever, which takes PostgreSQL a look at every row."""
     newest = claims.Ledger(site.database, "short").write(stamp_of).writer
     assert site.database.read(claims.changed_since, {}, 0).newest == newest
 
 
-def test_a_reader_follows_writers_it_has_never_heard_of(site: Site) -> None:
+def test_a_reader_follows_writers_unknown_to_it(site: Site) -> None:
     cursor = Cursor(site.database.read(claims.read_all))
     for n in range(3):
         another = claims.Ledger(site.database, f"new {n}")
@@ -175,9 +175,7 @@ def test_readers_keep_up_with_writers_that_never_pause(site: Site) -> None:
     assert copies == [truth, truth]
 
 
-def test_a_pen_takes_a_new_id_after_a_while_and_the_oldest_ids_are_forgotten(
-    database: Database, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_pen_renews_its_id_forgetting_the_oldest(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(db.api.rows.ledger, "WRITER_LIFETIME_S", -1.0)
     monkeypatch.setattr(db.api.rows.ledger, "WRITERS_KEPT", 3)
     pen = claims.Ledger(database, "long-lived")

@@ -77,7 +77,7 @@ def choose(scheduler: SchedulerManager, asked: RequestSpec) -> list[list[Selecti
     return scheduler.select_destinations(CONTEXT, asked, list(asked.fences))
 
 
-def test_no_node_is_over_committed_by_schedulers_that_claim_at_once(database: Database) -> None:
+def test_concurrent_schedulers_over_commit_no_node(database: Database) -> None:
     """As many servers of 3 vCPUs as fit on single nodes, and not one for each 3 vCPUs of a host."""
     site = Site.anew(database, [host("h0", 8, 8), host("h1", 5, 8), host("h2", 2, 13)])
     schedulers = [site.scheduler() for _ in range(3)]
@@ -102,7 +102,7 @@ def test_no_node_is_over_committed_by_schedulers_that_claim_at_once(database: Da
     assert [vcpus(site, name) for name in ("h0", "h1", "h2")] == [[6, 6], [3, 6], [0, 12]]
 
 
-def test_batches_beside_releases_never_take_more_than_a_node_has(database: Database) -> None:
+def test_batches_beside_releases_never_over_commit_a_node(database: Database) -> None:
     site = Site.anew(database, [host("h0", 8, 8), host("h1", 4, 12)])
     schedulers = [site.scheduler(), site.scheduler()]
 
@@ -125,7 +125,7 @@ def test_batches_beside_releases_never_take_more_than_a_node_has(database: Datab
     assert all(not claimed for claimed in amounts(site).values())
 
 
-def test_a_scheduler_that_did_not_know_of_a_claim_takes_another_node_or_host(database: Database) -> None:
+def test_an_uninformed_scheduler_takes_another_node_or_host(database: Database) -> None:
     site = Site.anew(database, [host("h0", 8, 8), host("h1"), host("h2", 8, 8)])
     first, second = site.scheduler(), site.scheduler()
     asked = fleet.spec(flavor(8), force_hosts=("h0",))
@@ -137,7 +137,7 @@ def test_a_scheduler_that_did_not_know_of_a_claim_takes_another_node_or_host(dat
     assert (selections[0].host, selections[0].numa_nodes) in (("h1", ()), ("h2", (0, 1)))
 
 
-def test_a_retry_on_an_alternate_takes_the_nodes_that_were_chosen_there(database: Database) -> None:
+def test_a_retry_takes_nodes_chosen_on_its_alternate(database: Database) -> None:
     site = Site.anew(database, [host("h0", 2, 8), host("x"), host("h2", 8, 2)])
     [[first, other]] = site.boot(site.scheduler(), fleet.spec(flavor(6), ignore_hosts=("x",)))
     assert {(first.host, first.numa_nodes), (other.host, other.numa_nodes)} == {("h0", (1,)), ("h2", (0,))}

@@ -28,7 +28,7 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("run", range(2))
-def test_120_requests_of_two_processes_get_exactly_the_100_places_there_are(url: str, run: int) -> None:
+def test_two_processes_requesting_120_fill_exactly_100_places(url: str, run: int) -> None:
     site = Site(synced(url, "api"), [fleet.node(f"h{n}", vcpus=5) for n in range(HOSTS)])
     command = [sys.executable, claimer.__file__, url, str(HOSTS)]
     processes = [subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) for _ in range(2)]

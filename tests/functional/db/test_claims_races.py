@@ -87,7 +87,7 @@ def test_120_requests_for_100_places_fill_exactly_100(make_site: Callable[..., S
     assert site.overfull() == []
 
 
-def test_batches_beside_singles_are_placed_whole_or_not_at_all(make_site: Callable[..., Site]) -> None:
+def test_batches_beside_singles_are_placed_all_or_nothing(make_site: Callable[..., Site]) -> None:
     site = make_site(10, vcpus=10)
     asked = [site.leased(fleet.spec(), 7 if n % 3 == 0 else 1) for n in range(60)]  # 180 instances for 100 places
     answers = ask_all([site.scheduler(), site.scheduler()], asked)
@@ -109,7 +109,7 @@ def test_members_of_an_anti_affinity_group_never_meet(make_site: Callable[..., S
     assert len(members) >= 11  # two singles or a pair more would not have been refused
 
 
-def test_a_rack_never_has_more_members_than_the_group_allows(make_site: Callable[..., Site]) -> None:
+def test_a_rack_never_exceeds_its_groups_members(make_site: Callable[..., Site]) -> None:
     site = make_site(12)
     racks = fleet.racks(**{f"r{n}": [f"h{host}" for host in range(n, 12, 4)] for n in range(4)})
     group = msgspec.structs.replace(fleet.group(GroupPolicy.ANTI_AFFINITY), max_server_per_rack=2)
@@ -120,7 +120,7 @@ def test_a_rack_never_has_more_members_than_the_group_allows(make_site: Callable
     assert max(Counter(int(host[1:]) % 4 for host in members).values()) == 2
 
 
-def test_members_of_different_fault_domains_never_share_a_rack(make_site: Callable[..., Site]) -> None:
+def test_members_of_different_fault_domains_share_no_rack(make_site: Callable[..., Site]) -> None:
     site = make_site(12)
     racks = fleet.racks(**{f"r{n}": [f"h{host}" for host in range(n, 12, 4)] for n in range(4)})
     group = fleet.group(GroupPolicy.SOFT_ANTI_AFFINITY)
@@ -161,7 +161,7 @@ def test_members_of_a_soft_affinity_group_gather(make_site: Callable[..., Site])
         assert len(set(site.claimed().values())) == 1
 
 
-def test_the_same_request_asked_many_times_at_once_is_claimed_once(make_site: Callable[..., Site]) -> None:
+def test_a_request_repeated_concurrently_is_claimed_once(make_site: Callable[..., Site]) -> None:
     site = make_site(8)
     leased = site.leased(fleet.spec(), 5)
     answers = ask_all([site.scheduler(), site.scheduler(), site.scheduler()], [leased] * 16)
@@ -171,7 +171,7 @@ def test_the_same_request_asked_many_times_at_once_is_claimed_once(make_site: Ca
     assert sum(row.instances for row in site.inventories().values()) == 5
 
 
-def test_claims_and_releases_together_leave_no_room_lost_and_none_invented(make_site: Callable[..., Site]) -> None:
+def test_concurrent_claims_and_releases_lose_and_invent_nothing(make_site: Callable[..., Site]) -> None:
     site = make_site(4, vcpus=4)
     scheduler = site.scheduler()
     errors_seen: list[Exception] = []

@@ -57,7 +57,7 @@ def test_releasing_nothing_is_nothing(site: Site) -> None:
     assert site.inventories() == before
 
 
-def test_a_released_instance_leaves_its_group_and_what_was_held_for_it(site: Site) -> None:
+def test_a_released_instance_leaves_group_and_held_slots(site: Site) -> None:
     [uuid] = claim(site, group=fleet.group(GroupPolicy.ANTI_AFFINITY))
     assert [slot.held for slot in site.slots()] == [False, True, True]
     site.ledger.write(claims.release_claims, [uuid])
@@ -95,7 +95,7 @@ def test_moving_twice_or_without_a_claim_changes_nothing(site: Site) -> None:
     assert site.inventories() == before
 
 
-def test_a_move_is_recorded_though_the_host_be_full_and_nothing_else_is_claimed_there_then(site: Site) -> None:
+def test_a_move_to_a_full_host_is_recorded(site: Site) -> None:
     target = "h0"
     uuids = [claim(site, force_hosts=(f"h{n}",))[0] for n in range(1, 6)]
     many = claim(site, 8, force_hosts=(target,))  # 16 of 16 vCPUs
@@ -108,7 +108,7 @@ def test_a_move_is_recorded_though_the_host_be_full_and_nothing_else_is_claimed_
     assert site.inventories()[target].used_vcpus == 0
 
 
-def test_a_move_to_a_host_without_inventory_is_recorded(site: Site) -> None:
+def test_a_move_to_a_host_without_inventory_counts(site: Site) -> None:
     [uuid] = claim(site)
     cell = site.inventories()[site.claimed()[uuid]].cell_uuid
     site.ledger.write(claims.move_claims, [claims.ClaimMove(instance_uuid=uuid, host="newcomer", node="n1")])
@@ -120,7 +120,7 @@ def test_a_move_to_a_host_without_inventory_is_recorded(site: Site) -> None:
     assert site.overfull() == []
 
 
-def test_a_moved_member_is_where_it_is_in_its_group_too(site: Site) -> None:
+def test_a_moved_member_moves_in_its_group_too(site: Site) -> None:
     [uuid] = claim(site, group=fleet.group(GroupPolicy.ANTI_AFFINITY))
     held = [slot.host for slot in site.slots() if slot.held]
     site.ledger.write(claims.move_claims, [claims.ClaimMove(instance_uuid=uuid, host=held[0], node=held[0])])
@@ -140,13 +140,13 @@ def test_a_moved_member_stays_in_its_fault_domain(site: Site) -> None:
 
 
 class TestInventory:
-    def test_capacity_is_the_total_less_what_is_reserved_times_the_ratio(self, site: Site) -> None:
+    def test_capacity_is_total_minus_reserved_times_ratio(self, site: Site) -> None:
         changes = {"vcpus": 8, "cpu_allocation_ratio": 4.0, "reserved_memory_mb": 512, "reserved_disk_gb": 10}
         site.ledger.write(claims.set_inventory, [fleet.node("new", memory_mb=1024, ram_allocation_ratio=1.5, **changes)], CELLS[1])
         row = site.inventories()["new"]
         assert (row.cap_vcpus, row.cap_memory_mb, row.cap_disk_gb, row.cell_uuid) == (32.0, 768.0, 990.0, CELLS[1])
 
-    def test_a_change_is_followed_and_usage_is_left_alone(self, site: Site) -> None:
+    def test_a_change_is_followed_without_touching_usage(self, site: Site) -> None:
         [uuid] = claim(site)
         host = site.claimed()[uuid]
         before = site.inventories()[host]
@@ -173,7 +173,7 @@ class TestOrphans:
 
         site.database.write(write)
 
-    def test_only_claims_that_nothing_can_stand_on_any_more(self, site: Site) -> None:
+    def test_only_claims_without_any_basis_are_released(self, site: Site) -> None:
         uuids = claim(site, 7)
         queued, live, cell0, failed, ended, deleted, unmapped = uuids
         for uuid in uuids[1:]:
@@ -188,7 +188,7 @@ class TestOrphans:
         assert site.ledger.write(claims.release_claims, site.database.read(claims.list_orphans)) == 5
         assert site.claimed().keys() == {queued, live}
 
-    def test_a_delete_before_hand_over_frees_the_claim_by_itself(self, site: Site) -> None:
+    def test_a_delete_before_hand_over_frees_the_claim(self, site: Site) -> None:
         [uuid] = claim(site)
         site.ledger.write(builds.delete, uuid, project_id=None, now=time.time())
         assert site.claimed() == {}
@@ -203,7 +203,7 @@ def _lose_inventory(tx: Connection, uuids: list[str]) -> None:
     tx.execute(sa.update(allocations).where(allocations.c.instance_uuid.in_(uuids)).values(inventory_id=10**6))
 
 
-def test_claims_on_an_inventory_that_is_gone_are_released_and_moved_with_the_others(site: Site) -> None:
+def test_claims_on_a_deleted_inventory_release_and_move(site: Site) -> None:
     """No protocol leaves such claims; one that is there all the same must not stop the feed of its cell."""
     lost, sound, moving = claim(site), claim(site), claim(site)
     new = next(host for host in site.inventories() if host not in site.claimed().values())
@@ -219,7 +219,7 @@ def _drop_mapping(tx: Connection, uuid: str) -> None:
     tx.execute(sa.delete(instance_mappings).where(instance_mappings.c.instance_uuid == uuid))
 
 
-def test_a_move_is_recorded_though_its_host_is_deleted_while_it_is_looked_up(site: Site) -> None:
+def test_a_move_is_recorded_despite_its_hosts_deletion(site: Site) -> None:
     """Otherwise the claim would stand on an inventory that is not there, and no host would count it."""
     if site.database.dialect == "sqlite":
         pytest.skip("has one writer at a time")

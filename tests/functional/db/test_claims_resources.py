@@ -88,7 +88,7 @@ def test_30_requests_for_20_units_get_exactly_20(database: Database) -> None:
     assert sums(site) == {"h0": 7, "h2": 2, "h3": 11}
 
 
-def test_batches_beside_releases_never_take_more_than_there_is(database: Database) -> None:
+def test_batches_beside_releases_never_exceed_the_resources(database: Database) -> None:
     site = with_gpus(database, 4, 4, 3)
     room = {row.id: row.cap_resources[GPU] for row in site.inventories().values()}
     schedulers = [site.scheduler(), site.scheduler()]
@@ -143,7 +143,7 @@ def test_what_is_claimed_comes_back_and_goes_along(database: Database) -> None:
     assert sums(site) == {}
 
 
-def test_a_move_onto_a_full_host_is_recorded_and_nothing_else_is_claimed_there(database: Database) -> None:
+def test_a_move_to_a_full_host_is_recorded(database: Database) -> None:
     site = with_gpus(database, 2, 2)
     answers = [site.boot(site.scheduler(), asking(2, force_hosts=(host,))) for host in ("h0", "h1")]
     [mine] = [uuid for uuid, host in site.claimed().items() if host == "h1"]
@@ -186,7 +186,7 @@ def test_many_hosts_are_written_in_few_statements(database: Database, asked: Req
         ({}, {"trait:SSD": "forbidden"}, "trait:SSD: 'forbidden' is not required"),
     ],
 )
-def test_what_no_api_lets_pass_has_no_valid_host(
+def test_a_request_the_api_forbids_has_no_host(
     database: Database, specs: dict[str, str], properties: dict[str, str], said: str
 ) -> None:
     """What one of an earlier version accepted is refused at once, and takes nothing."""
@@ -198,7 +198,7 @@ def test_what_no_api_lets_pass_has_no_valid_host(
 
 
 class TestOffers:
-    def test_a_change_is_followed_and_usage_is_left_alone(self, database: Database) -> None:
+    def test_a_change_is_followed_without_touching_usage(self, database: Database) -> None:
         site = with_gpus(database, 4)
         site.boot(site.scheduler(), asking(3))
         before = site.inventories()["h0"]
@@ -227,7 +227,7 @@ class TestOffers:
 
 
 class TestRepair:
-    def test_sums_are_those_of_the_claims_and_wrong_usage_is_counted_again(self, database: Database) -> None:
+    def test_sums_match_claims_and_wrong_usage_is_recounted(self, database: Database) -> None:
         site = with_gpus(database, 4, 4)
         for amount in (1, 2):
             site.boot(site.scheduler(), asking(amount, force_hosts=("h0",)))

@@ -43,7 +43,7 @@ def label() -> str:
 
 
 @pytest.mark.parametrize("server", SERVERS)
-def test_two_databases_on_one_kind_of_server_share_it_for_reading_and_for_writing(server: str, label: str, tmp_path: Path) -> None:
+def test_databases_on_one_kind_of_server_share_it(server: str, label: str, tmp_path: Path) -> None:
     with database_on(server, tmp_path, "cell") as east, database_on(server, tmp_path, "cell") as west:
         answers = [run(read_seven, label) for database in (east, west) for run in (database.read, database.write)]
     assert answers == [7] * 4

@@ -77,7 +77,7 @@ def site(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Site:
 
 
 @pytest.mark.parametrize("server", SERVERS)
-def test_a_page_is_copied_and_forgotten_on_every_server(server: str, tmp_path: Path) -> None:
+def test_a_page_is_copied_and_deleted_everywhere(server: str, tmp_path: Path) -> None:
     with database_on(server, tmp_path, "api") as above, database_on(server, tmp_path, "cell") as cell:
         old = tombstones.leave(above, cell, EAST, 3, 100.0)
         tombstones.leave(above, cell, EAST, 2, 900.0)
@@ -100,7 +100,7 @@ def test_a_page_is_copied_and_forgotten_on_every_server(server: str, tmp_path: P
         assert tombstones.left(cell).items() >= {"instances": 2, "builds": 2, "instance_actions": 2}.items()
 
 
-def test_everything_old_goes_into_files_and_the_rest_stays(site: Site) -> None:
+def test_everything_old_goes_into_files_the_rest_stays(site: Site) -> None:
     east, west = site.leave("east", 5), site.leave("west", 2)
     kept = site.leave("east", 1, days=3)
     assert site.run("db archive --until-complete --max-rows 2") == (
@@ -121,7 +121,7 @@ def test_everything_old_goes_into_files_and_the_rest_stays(site: Site) -> None:
     assert uuids_in(site.archived("api.jsonl"), "instance_mappings") == Counter(east + west + kept)
 
 
-def test_a_bounded_run_says_that_more_is_left_and_keeps_the_api_rows_of_that_cell(site: Site) -> None:
+def test_a_bounded_run_reports_more_retaining_api_rows(site: Site) -> None:
     site.leave("east", 5)
     site.leave("west", 2)
     more = "more is left: run it again"
@@ -146,7 +146,7 @@ def test_some_databases_only(site: Site) -> None:
     assert site.run("db purge") == (0, {"cell0": (0, "done"), "east": (0, "done"), "west": (0, "done"), "api": (2, "done")})
 
 
-def test_a_run_that_died_before_it_deleted_is_taken_up(site: Site) -> None:
+def test_a_run_that_died_before_deleting_resumes(site: Site) -> None:
     """Killed in the middle of a line, the rows are still there: the torn line goes, and they are written once more."""
     uuids = site.leave("east", 2)
     file = site.shell.state / "archive" / "cells" / "east.jsonl"
@@ -161,7 +161,7 @@ def test_a_run_that_died_before_it_deleted_is_taken_up(site: Site) -> None:
     assert tombstones.left(site.cells["east"]).keys() == {"feed_head", "certification"}
 
 
-def test_a_folder_that_cannot_be_written_keeps_every_row(site: Site) -> None:
+def test_an_unwritable_folder_keeps_every_row(site: Site) -> None:
     site.leave("east", 1)
     (site.shell.state / "file").touch()
     outcome = site.shell(f"db archive --to {site.shell.state / 'file'} -f value -c Database -c Result")
@@ -172,7 +172,7 @@ def test_a_folder_that_cannot_be_written_keeps_every_row(site: Site) -> None:
     assert tombstones.left(site.api)["instance_mappings"] == 1
 
 
-def test_a_cell_that_is_down_is_one_line_and_the_others_are_done(site: Site) -> None:
+def test_an_unreachable_cell_is_one_line_others_finish(site: Site) -> None:
     site.leave("east", 1)
     site.leave("west", 1)
     away = f"mysql+pymysql://sc:secret@127.0.0.1:{closed_port()}/cell"
@@ -200,7 +200,7 @@ def test_the_sweep_forgets_as_the_command_does(site: Site, tmp_path: Path) -> No
     assert tombstones.left(site.api)["instance_mappings"] == len(kept) + 1, "that of the cell that is away waits"
 
 
-def test_servers_of_a_cell_that_was_removed_are_forgotten_too(site: Site) -> None:
+def test_servers_of_a_removed_cell_are_forgotten_too(site: Site) -> None:
     """Its database is nobody's any more, and nothing would ever come from it."""
     site.leave("east", 2)
     site.api.write(cell_mappings.delete, administration.find_cell(site.api, "east").uuid)
@@ -232,7 +232,7 @@ def test_wrong_bounds_are_refused(site: Site, options: str, text: str) -> None:
     assert text in site.shell.refused(f"db archive {options}", status=2)
 
 
-def test_without_a_state_folder_the_files_need_a_place(site: Site, tmp_path: Path) -> None:
+def test_without_a_state_folder_files_need_a_path(site: Site, tmp_path: Path) -> None:
     file = tmp_path / "api.conf"
     file.write_text(f"[api_database]\nconnection = {sqlite_url(tmp_path, 'api')}\n")
     outcome = site.shell.run("--config-file", str(file), "db", "archive")

@@ -49,7 +49,7 @@ def in_thread(call: Callable[[], object]) -> threading.Thread:
     return thread
 
 
-def test_value_is_loaded_once_and_again_when_its_epoch_rose(tmp_path: Path) -> None:
+def test_value_is_loaded_again_when_its_epoch_rises(tmp_path: Path) -> None:
     database, loader = api_database(tmp_path), Loader()
     cache = EpochCache(EpochReader(database), (Epoch.FLAVORS,), loader, interval=0.0)
 
@@ -64,7 +64,7 @@ def test_value_is_loaded_once_and_again_when_its_epoch_rose(tmp_path: Path) -> N
     assert loader.loads == 2, "the epoch of another kind is not ours"
 
 
-def test_epochs_that_another_statement_has_read_are_read_once(tmp_path: Path) -> None:
+def test_epochs_another_statement_has_read_are_read_once(tmp_path: Path) -> None:
     database, loader = api_database(tmp_path), Loader()
     reader = EpochReader(database)
     cache = EpochCache(reader, (Epoch.FLAVORS,), loader, interval=0.0)
@@ -125,7 +125,7 @@ def test_caches_of_one_reader_share_their_looks(tmp_path: Path) -> None:
     assert counter.totals_by_database()["api.db"].executions == 2
 
 
-def test_while_one_looks_the_others_go_on_with_the_value_they_have(tmp_path: Path) -> None:
+def test_during_a_load_others_use_the_present_value(tmp_path: Path) -> None:
     database, loader = api_database(tmp_path), Loader()
     cache = EpochCache(EpochReader(database), (Epoch.FLAVORS,), loader, interval=0.0)
     cache.get()
@@ -142,7 +142,7 @@ def test_while_one_looks_the_others_go_on_with_the_value_they_have(tmp_path: Pat
     assert loader.loads == 2
 
 
-def test_first_load_happens_once_however_many_wait_for_it(tmp_path: Path) -> None:
+def test_first_load_happens_once_for_all_who_wait(tmp_path: Path) -> None:
     database, loader = api_database(tmp_path), Loader()
     cache = EpochCache(EpochReader(database), (Epoch.FLAVORS,), loader, interval=NEVER)
     loader.gate.clear()
@@ -157,7 +157,7 @@ def test_first_load_happens_once_however_many_wait_for_it(tmp_path: Path) -> Non
     assert loader.loads == 1
 
 
-def test_without_its_database_the_value_stays_and_comes_right_afterwards(tmp_path: Path) -> None:
+def test_without_its_database_the_value_stays_and_recovers(tmp_path: Path) -> None:
     database = api_database(tmp_path)
     cache = EpochCache(EpochReader(database), (Epoch.FLAVORS,), Loader(), interval=0.0)
     database.write(flavors.create, flavor("m1"))
@@ -173,7 +173,7 @@ def test_without_its_database_the_value_stays_and_comes_right_afterwards(tmp_pat
     assert cache.get() == []
 
 
-def test_without_its_database_and_without_a_value_it_says_so(tmp_path: Path) -> None:
+def test_without_database_and_value_it_says_so(tmp_path: Path) -> None:
     cache = EpochCache(EpochReader(Database(sqlite_url(tmp_path, "none"))), (Epoch.FLAVORS,), Loader())
 
     with pytest.raises(errors.DatabaseUnavailable):

@@ -47,7 +47,7 @@ def look(site: Site, now: float = 1e9, before: float = 1e10) -> Due:
 NOTHING = Due(overdue=False, unaccepted=False, deleting=False, finished=False)
 
 
-def test_an_empty_cell_and_one_whose_builds_have_time_have_nothing_to_do(site: Site) -> None:
+def test_an_empty_or_unexpired_cell_has_no_work(site: Site) -> None:
     assert look(site) == NOTHING
     site.stage("u1", deadline=2e9)
     assert look(site) == NOTHING
@@ -69,7 +69,7 @@ def test_each_kind_of_work_is_seen(site: Site) -> None:
     assert look(site) == NOTHING
 
 
-def test_secrets_are_due_when_no_build_of_their_batch_is_unfinished(site: Site) -> None:
+def test_secrets_are_due_when_their_batch_is_finished(site: Site) -> None:
     site.stage("u1", deadline=2e9)
     site.database.write(secrets.keep_builds, {SPEC.batch_id: "sealed"}, 1.0)
     assert look(site) == NOTHING
@@ -77,7 +77,7 @@ def test_secrets_are_due_when_no_build_of_their_batch_is_unfinished(site: Site) 
     assert look(site) == Due(overdue=False, unaccepted=False, deleting=False, finished=True)
 
 
-def test_events_are_old_exactly_when_trimming_would_remove_some(site: Site) -> None:
+def test_events_are_old_exactly_when_trimming_removes_any(site: Site) -> None:
     def are_old(before: float) -> bool:
         found = site.database.read(due.look_for_work, 1.0, 1.0, before, RECORDS_AGE_S).old_events
         assert found == bool(site.database.read(feed.read_head) and site.database.read(would_trim, before))
@@ -102,7 +102,7 @@ def test_events_are_old_exactly_when_trimming_would_remove_some(site: Site) -> N
     assert not are_old(30.0)
 
 
-def test_records_of_processes_are_dead_exactly_when_forgetting_would_remove_some(site: Site) -> None:
+def test_process_records_are_dead_exactly_when_forgettable(site: Site) -> None:
     def are_dead(age: float) -> bool:
         return site.database.read(due.look_for_work, 1.0, 1.0, 1.0, age).dead_processes
 

@@ -65,7 +65,7 @@ sys.exit(f"failed: {failed}" if failed else 0)
 """
 
 
-def test_no_update_is_lost_between_processes_on_one_sqlite_file(tmp_path: Path) -> None:
+def test_no_update_is_lost_between_processes_on_sqlite(tmp_path: Path) -> None:
     database = api_database(tmp_path)
     command = [sys.executable, "-c", INCREMENT_MANY, sqlite_url(tmp_path, "api")]
     processes = [subprocess.Popen(command, stderr=subprocess.PIPE, text=True) for _ in range(3)]
@@ -88,7 +88,7 @@ while True:
 """
 
 
-def test_a_killed_process_loses_nothing_it_committed_and_leaves_no_lock(tmp_path: Path) -> None:
+def test_a_killed_process_leaves_commits_but_no_locks(tmp_path: Path) -> None:
     database = api_database(tmp_path)
     command = [sys.executable, "-c", WRITE_FOR_EVER, sqlite_url(tmp_path, "api")]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
@@ -123,7 +123,7 @@ def test_a_write_in_a_read_is_refused(database: Database) -> None:
     database.write(increment)
 
 
-def test_write_inside_a_write_is_refused_and_does_not_hang(database: Database) -> None:
+def test_write_inside_a_write_is_refused_without_hanging(database: Database) -> None:
     def nested(tx: sa.Connection) -> None:
         write_epoch(tx, 7)
         database.write(increment)
@@ -135,7 +135,7 @@ def test_write_inside_a_write_is_refused_and_does_not_hang(database: Database) -
     database.write(increment)
 
 
-def test_write_inside_a_write_of_another_database_is_allowed(tmp_path: Path) -> None:
+def test_write_inside_another_databases_write_is_allowed(tmp_path: Path) -> None:
     api, other = api_database(tmp_path), api_database(tmp_path, "other")
 
     api.write(lambda tx: other.write(increment))
@@ -153,7 +153,7 @@ def test_read_inside_a_write_sees_what_is_committed(tmp_path: Path) -> None:
     assert database.write(look_aside) == 0
 
 
-def test_duplicate_key_is_told_and_parameters_are_not_shown(database: Database) -> None:
+def test_duplicate_key_is_reported_without_its_parameters(database: Database) -> None:
     row = {"batch_id": "b", "spec": "user data: hunter2", "created_at": 1.0}
 
     def insert(tx: sa.Connection) -> None:
@@ -203,7 +203,7 @@ def test_nothing_is_opened_before_the_first_transaction(tmp_path: Path) -> None:
     assert (tmp_path / "none.db").exists()
 
 
-def test_a_connection_in_use_while_its_database_is_disposed_is_not_used_again(tmp_path: Path) -> None:
+def test_a_connection_used_during_disposal_is_not_reused(tmp_path: Path) -> None:
     database = api_database(tmp_path)
     seen: list[object] = []
 

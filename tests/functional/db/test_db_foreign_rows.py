@@ -193,13 +193,13 @@ class TestHostsAreLockedInTheOrderOfTheirIds:
     def ids(self, queue: Queue) -> dict[str, int]:
         return {host: row.id for host, row in queue.site.inventories().items()}
 
-    def test_capacities_of_hosts_whose_names_sort_the_other_way(self, queue: Queue) -> None:
+    def test_capacities_of_hosts_whose_names_sort_in_reverse(self, queue: Queue) -> None:
         queue.ledger.write(claims.set_inventory, [fleet.node(f"{name}x") for name in "zyxwvu"], CELLS[0])
         ids = {host: key for host, key in self.ids(queue).items() if host.endswith("x")}
         changed = [fleet.node(host, vcpus=99) for host in ids]
         self.check(queue, list(ids.values()), lambda: claims.Ledger(queue.database, "t").write(_set, changed))
 
-    def test_a_page_on_which_some_ended_and_others_moved(self, queue: Queue) -> None:
+    def test_a_page_with_ends_and_moves(self, queue: Queue) -> None:
         """What ended is on the host with the highest id, what moved goes to the lowest."""
         ids = self.ids(queue)
         fences = queue.claimed(2)
@@ -212,7 +212,7 @@ class TestHostsAreLockedInTheOrderOfTheirIds:
         self.check(queue, [ids[lowest], ids[between], ids[highest]], lambda: _apply(queue, page))
         assert queue.site.claimed() == {moved: lowest}
 
-    def test_a_page_on_which_one_ended_and_a_host_reports(self, queue: Queue) -> None:
+    def test_a_page_with_an_end_and_a_report(self, queue: Queue) -> None:
         ids = self.ids(queue)
         fences = queue.claimed(1)
         queue.hand_over(fences, CELLS[0])
@@ -250,7 +250,7 @@ class TestInACell:
 
         beside(cell, foreign, work)
 
-    def test_who_waited_for_a_row_decides_on_the_build_as_it_is_now(self, cell: Database) -> None:
+    def test_a_wait_for_rows_sees_the_current_build(self, cell: Database) -> None:
         """PostgreSQL shows the row it waited for anew, but what was joined to it as it had been."""
         alternates = tuple(Selection(host=f"h{n}", node=f"h{n}", cell_uuid="c1", limits=LIMITS) for n in (2, 3, 4))
         row = msgspec.structs.replace(new("u1").instance, alternates=alternates, max_attempts=9)
@@ -270,7 +270,7 @@ class TestInACell:
         assert now is not None
         assert (now.attempt, now.host, [attempt.host for attempt in now.history]) == (3, "h3", ["h1", "h2"])
 
-    def test_a_delete_takes_the_head_of_the_feed_last(self, cell: Database) -> None:
+    def test_a_delete_takes_the_feeds_head_last(self, cell: Database) -> None:
         """Of a row that is there and of one that is not: who inserts a tombstone may wait for another who does."""
         cell.write(staging.stage_instances, SPEC, [new("u1")], NOW)
         failed: list[Exception] = []

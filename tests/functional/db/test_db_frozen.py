@@ -96,7 +96,7 @@ def test_a_server_frozen_in_the_commit(frozen: Frozen) -> None:
     assert frozen.database.read(read_epoch) in (1, 2)
 
 
-def test_a_statement_that_takes_too_long_is_ended_on_its_server(frozen: Frozen) -> None:
+def test_a_slow_statement_is_ended_on_its_server(frozen: Frozen) -> None:
     """Else it goes on there, with all the locks it holds."""
     dialect = frozen.database.dialect
     unavailable(lambda: frozen.database.read(lambda tx: tx.execute(sa.text(SLEEP[dialect])).all()))
@@ -105,7 +105,7 @@ def test_a_statement_that_takes_too_long_is_ended_on_its_server(frozen: Frozen) 
 
 
 @pytest.mark.parametrize("driver", ["mysql+pymysql", "postgresql+psycopg"])
-def test_a_server_that_accepts_connections_and_never_says_a_word(driver: str) -> None:
+def test_a_server_that_accepts_connections_but_never_answers(driver: str) -> None:
     """As one does whose process was stopped: its kernel goes on accepting. Its default time-out for answers is longer."""
     with silent_listener() as listener:
         url = f"{driver}://nova:hunter2@127.0.0.1:{listener.getsockname()[1]}/api"

@@ -82,7 +82,7 @@ def accept(cell: Database, uuid: str, host: str = "h1", fence: int = 1, attempt:
     return isinstance(outcome, Change) or outcome.done
 
 
-def test_staged_rows_come_back_as_written_and_tell_the_feed_nothing(cell: Database) -> None:
+def test_staged_rows_return_unchanged_and_publish_no_event(cell: Database) -> None:
     assert stage(cell, "u1", "u2") == ["u1", "u2"]
     row = get(cell, "u1")
     assert (row.state, row.fence, row.host, row.limits, row.alternates) == (State.STAGED, 1, "h1", LIMITS, (selection("h2"),))
@@ -92,7 +92,7 @@ def test_staged_rows_come_back_as_written_and_tell_the_feed_nothing(cell: Databa
 
 
 @pytest.mark.parametrize("names", [("u1-boot", "u2-twin"), ("u1-twin", "u2-boot")])
-def test_a_body_that_an_operation_boots_is_staged_together_with_boots(cell: Database, names: tuple[str, str]) -> None:
+def test_a_body_an_operation_boots_stages_with_boots(cell: Database, names: tuple[str, str]) -> None:
     """Whichever comes first in the statement."""
     twin = {"server_uuid": "s", "turn": 4, "power": Power.INCOMING}
     news = [
@@ -105,7 +105,7 @@ def test_a_body_that_an_operation_boots_is_staged_together_with_boots(cell: Data
     assert seen == {"twin": ("s", 4, Power.INCOMING), "boot": (None, 0, Power.ON)}
 
 
-def test_stage_again_is_done_a_higher_fence_overwrites_and_a_lower_one_is_refused(cell: Database) -> None:
+def test_stage_again_needs_an_equal_or_higher_fence(cell: Database) -> None:
     stage(cell, "u1", fence=2)
     assert stage(cell, "u1", fence=2) == ["u1"]
     assert stage(cell, "u1", "u2", fence=3, host="h9") == ["u1", "u2"]
@@ -127,7 +127,7 @@ def test_a_tombstone_refuses_a_late_stage(cell: Database) -> None:
     assert cell.read(feed.read_head) == 1
 
 
-def test_a_life_from_staged_to_deleted_and_the_events_it_owes(cell: Database) -> None:
+def test_a_life_from_staged_to_deleted_with_events(cell: Database) -> None:
     stage(cell, "u1")
     assert accept(cell, "u1")
     cell.write(instances.transition_rows, ["u1"], lambda r: lifecycle.confirm_active(r, "h1", 1, 1, "h1:a", 20.0), 20.0)
@@ -159,7 +159,7 @@ def test_a_reschedule_keeps_history_and_moves_the_order(cell: Database) -> None:
     assert "Attempt 2 on h2" in (ended.fault or "")
 
 
-def test_refusals_write_nothing_and_an_unknown_uuid_is_refused(cell: Database) -> None:
+def test_refusals_write_nothing_and_unknown_uuids_are_refused(cell: Database) -> None:
     stage(cell, "u1")
     outcomes = cell.write(instances.transition_rows, ["u1", "nobody"], lambda r: Refused(reason="no"), 12.0)
     assert all(isinstance(outcome, Refused) for outcome in outcomes.values())
@@ -213,7 +213,7 @@ def test_a_rebuild_tells_what_the_feed_would_have(cell: Database) -> None:
     assert cell.read(rebuild.read_snapshot, "b1", 10, 30.0).last_uuid is None or page.last_uuid == "b1"
 
 
-def test_a_trimmed_feed_says_so_to_a_reader_that_is_behind(cell: Database) -> None:
+def test_a_trimmed_feed_informs_a_reader_behind(cell: Database) -> None:
     cell.write(instances.delete, ["u1"], 12.0)
     cell.write(instances.delete, ["u2"], 20.0)
     assert cell.write(feed.trim_events, 15.0) == 1
@@ -224,7 +224,7 @@ def test_a_trimmed_feed_says_so_to_a_reader_that_is_behind(cell: Database) -> No
     assert cell.write(feed.trim_events, 15.0) == 0
 
 
-def test_events_of_concurrent_writers_are_numbered_without_a_gap(cell: Database) -> None:
+def test_events_of_concurrent_writers_are_numbered_without_gaps(cell: Database) -> None:
     def work(prefix: str) -> None:
         for number in range(20):
             cell.write(instances.delete, [f"{prefix}{number}"], 12.0)

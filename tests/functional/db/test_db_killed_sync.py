@@ -26,7 +26,7 @@ def has(database: Database, wanted: int) -> bool:
 
 
 @pytest.mark.parametrize("server", ["mariadb", "postgresql"])
-def test_a_killed_run_is_finished_by_two_others_at_once(server: str, tmp_path: Path) -> None:
+def test_a_killed_run_is_finished_by_two_concurrently(server: str, tmp_path: Path) -> None:
     with url_on(server, tmp_path) as url:
         database = Database(url)
         patience = 90.0 if server == "mariadb" else 0.5  # PostgreSQL shows no table before all are there: killed at any moment

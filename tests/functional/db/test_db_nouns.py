@@ -64,7 +64,7 @@ def refuses(error: type[Exception], text: str, call: Callable[..., Any], *argume
 # -- epochs ----------------------------------------------------------------------------------------------------------------
 
 
-def test_an_epoch_of_a_new_kind_appears_with_its_first_bump(database: Database) -> None:
+def test_a_new_kinds_epoch_appears_with_its_bump(database: Database) -> None:
     database.write(epochs.bump_epoch, "images")
     database.write(epochs.bump_epoch, "images")
 
@@ -145,7 +145,7 @@ def test_flavor_is_given_to_projects_and_taken_away(database: Database) -> None:
 # -- cells and hosts -------------------------------------------------------------------------------------------------------
 
 
-def test_cell_mapping_comes_back_and_its_epoch_rises_with_each_change(database: Database) -> None:
+def test_cell_mapping_returns_and_changes_raise_its_epoch(database: Database) -> None:
     with epoch_rises(database, Epoch.CELLS):
         database.write(cell_mappings.create, CELL)
     assert database.read(cell_mappings.get, "c1") == CELL
@@ -199,7 +199,7 @@ def test_hosts_are_mapped_once(database: Database) -> None:
     assert database.read(host_mappings.list_all) == sorted(mine, key=lambda m: m.host)
 
 
-def test_host_of_another_cell_is_a_conflict_and_the_others_are_mapped(database: Database) -> None:
+def test_host_of_another_cell_conflicts_others_are_mapped(database: Database) -> None:
     first = HostMapping(host="h1", cell_uuid="c1")
     database.write(host_mappings.add_mappings, [first], 1.0)
     other, new = HostMapping(host="h1", cell_uuid="c2"), HostMapping(host="h2", cell_uuid="c2")
@@ -274,7 +274,7 @@ def test_aggregate_name_is_unique(database: Database) -> None:
         database.write(aggregates.rename_aggregate, other.id, "tape")
 
 
-def test_host_is_in_an_aggregate_once_and_leaves_it(database: Database) -> None:
+def test_host_joins_an_aggregate_once_and_leaves_it(database: Database) -> None:
     made = database.write(aggregates.create, "ssd")
     database.write(aggregates.add_host, made.id, "h1")
     refuses(errors.Conflict, "Host 'h1' is in aggregate 'ssd' already", database.write, aggregates.add_host, made.id, "h1")
@@ -345,7 +345,7 @@ def test_server_group_comes_back_as_it_was_given(database: Database) -> None:
     assert database.read(server_groups.list_all, "other") == []
 
 
-def test_server_groups_may_have_one_name_and_each_its_uuid(database: Database) -> None:
+def test_server_groups_may_share_names_but_not_uuids(database: Database) -> None:
     database.write(server_groups.create, GROUP)
     text = "Server group 'g1' already exists"
     refuses(errors.Conflict, text, database.write, server_groups.create, msgspec.structs.replace(GROUP, name="other"))

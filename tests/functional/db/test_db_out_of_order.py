@@ -86,7 +86,7 @@ def cell_on(tmp_path: Path) -> Iterator[Callable[[str], Cell]]:
 
 @REAL
 class TestTheFeedOfACell:
-    def test_a_number_drawn_later_is_never_visible_before_an_earlier_one(
+    def test_numbers_become_visible_in_the_order_drawn(
         self, server: str, cell_on: Callable[[str], Cell], monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """While the first is open the second cannot even draw its number: it gives up rather than overtake."""
@@ -103,7 +103,7 @@ class TestTheFeedOfACell:
         assert [(e.sequence, e.key) for e in reader.read().events] == [(1, "slow"), (2, "second")]
 
     @pytest.mark.parametrize("commits", [True, False])
-    def test_neither_reader_misses_what_commits_late_nor_waits_for_what_never_does(
+    def test_readers_neither_miss_late_commits_nor_wait_forever(
         self, server: str, cell_on: Callable[[str], Cell], commits: bool, tmp_path: Path
     ) -> None:
         cell = cell_on(server)
@@ -138,7 +138,7 @@ class TestTheFeedOfACell:
                 assert [e.key for e in memory.read().events] == [slow]
                 assert _state(api, slow) == "deleted"
 
-    def test_a_restart_while_a_transaction_is_open_comes_before_it(self, server: str, cell_on: Callable[[str], Cell]) -> None:
+    def test_a_restart_comes_before_transactions_still_open(self, server: str, cell_on: Callable[[str], Cell]) -> None:
         cell = cell_on(server)
         append(cell.database, "old")
         reader = FeedReader(cell)
@@ -162,7 +162,7 @@ def _state(api: Database, uuid: str) -> str:
 class TestTheLedgerOfClaims:
     """Here every writer has numbers of its own, so nobody waits for anybody, and a cursor has a number for each."""
 
-    def test_a_writer_that_commits_late_is_not_passed_though_a_younger_one_was_read(self, server: str, tmp_path: Path) -> None:
+    def test_a_late_committing_writer_is_not_passed(self, server: str, tmp_path: Path) -> None:
         with database_on(server, tmp_path, "api") as database:
             site = fleet.Site.anew(database, [fleet.node(f"h{n}") for n in range(3)])
             cursor = Cursor(database.read(claims.read_all))
@@ -182,7 +182,7 @@ class TestTheLedgerOfClaims:
             assert [row.host for row in database.read(claims.changed_since, *cursor.recent_position()).rows] == ["h0"]
             assert site.inventories()["h0"].cap_vcpus == 5.0
 
-    def test_a_writer_that_is_rolled_back_holds_nobody_up(self, server: str, tmp_path: Path) -> None:
+    def test_a_rolled_back_writer_holds_nobody_up(self, server: str, tmp_path: Path) -> None:
         with database_on(server, tmp_path, "api") as database:
             fleet.Site.anew(database, [fleet.node(f"h{n}") for n in range(3)])
             cursor = Cursor(database.read(claims.read_all))

@@ -16,7 +16,7 @@ OFTEN = 15
 """The driver has a statement prepared after five executions, and the server may keep one plan for it after five more."""
 
 
-def test_rows_of_a_queue_are_looked_up_once_it_is_long(tmp_path: Path) -> None:
+def test_rows_of_long_queues_are_looked_up_unscanned(tmp_path: Path) -> None:
     uuids = sorted(str(uuid.uuid4()) for _ in range(20_000))
     read = sa.text("SELECT seq_tup_read FROM pg_stat_xact_user_tables WHERE relname = 'build_requests'")
 

@@ -68,7 +68,7 @@ def test_what_died_long_ago_is_forgotten(database: Database) -> None:
     assert [found.uuid for found in database.read(processes.list_all, "cell")] == ["alive"]
 
 
-def test_a_process_that_was_forgotten_makes_its_record_anew_and_takes_it_back(database: Database) -> None:
+def test_a_forgotten_process_makes_its_record_again(database: Database) -> None:
     presence = Presence(database, "cell", CONDUCTOR_BINARY, interval=0.05)
     presence.start()
 
@@ -83,9 +83,7 @@ def test_a_process_that_was_forgotten_makes_its_record_anew_and_takes_it_back(da
 
 
 @pytest.mark.parametrize("skew", [HOUR, -HOUR])
-def test_heartbeats_are_dated_by_the_database_whatever_the_clock_of_who_writes_them(
-    database: Database, monkeypatch: pytest.MonkeyPatch, skew: float
-) -> None:
+def test_heartbeats_are_dated_by_the_database_clock_alone(database: Database, monkeypatch: pytest.MonkeyPatch, skew: float) -> None:
     real = time.time
     with monkeypatch.context() as elsewhere:
         elsewhere.setattr(time, "time", lambda: real() + skew)
@@ -102,7 +100,7 @@ def test_heartbeats_are_dated_by_the_database_whatever_the_clock_of_who_writes_t
     assert min(database.read(services.read_signs, AGENT).ages) >= HOUR
 
 
-def test_a_reader_of_the_feed_knows_how_far_it_is_behind(database: Database) -> None:
+def test_a_feed_reader_knows_how_far_behind(database: Database) -> None:
     assert database.read(feed.lag_after, 0) == feed.Lag(events=0, seconds=None)
     now = database.read(clock.read)
     for written in (now - HOUR, now):

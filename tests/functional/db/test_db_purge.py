@@ -74,7 +74,7 @@ def test_deleted_servers_are_forgotten_with_their_batches(cloud: World) -> None:
     assert [server.state for server in cloud.evidence().servers] == ["active"]
 
 
-def test_the_command_goes_by_days_and_leaves_out_cells_that_are_away(cloud: World, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_counts_days_and_omits_unreachable_cells(cloud: World, capsys: pytest.CaptureFixture[str]) -> None:
     cloud.start()
     spec = cloud.accept(2)
     cloud.settle()

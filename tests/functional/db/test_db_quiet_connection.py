@@ -32,7 +32,7 @@ def number(tx: sa.Connection) -> int:
     return int(tx.execute(sa.text("SELECT CONNECTION_ID()")).scalar_one())
 
 
-def test_a_read_is_its_statement_and_a_write_ends_with_its_commit(database: Database) -> None:
+def test_reads_are_one_statement_writes_end_with_commit(database: Database) -> None:
     for run, commits in ((database.read, 0), (database.write, 1)):
         before = run(said)  # its own end is sent after it has looked
         after = run(said)
@@ -54,7 +54,7 @@ def test_what_a_failed_write_did_is_rolled_back(database: Database) -> None:
     assert database.read(read_epoch) == before
 
 
-def test_a_read_sees_what_was_committed_after_the_read_before_it(database: Database) -> None:
+def test_a_read_sees_commits_after_the_previous_read(database: Database) -> None:
     before = database.read(read_epoch)
     connection = database.read(number)
     database.write(increment)
@@ -64,7 +64,7 @@ def test_a_read_sees_what_was_committed_after_the_read_before_it(database: Datab
 
 
 @pytest.mark.parametrize(("fresh", "runs"), [(60.0, 3), (0.0, 2)])
-def test_a_connection_that_was_cut_costs_nobody_a_transaction(
+def test_a_cut_connection_costs_nobody_a_transaction(
     fresh: float, runs: int, database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(pymysql_connection, "ALIVE_FOR_S", fresh)
@@ -89,7 +89,7 @@ def test_a_connection_that_was_cut_costs_nobody_a_transaction(
 
 
 @pytest.mark.parametrize(("options", "kind"), [("", pymysql_connection.QuietConnection), ("?plain_driver=true", Connection)])
-def test_the_url_can_ask_for_the_drivers_own_connections(options: str, kind: type, tmp_path: Path) -> None:
+def test_the_url_may_select_the_drivers_connections(options: str, kind: type, tmp_path: Path) -> None:
     ground = Ground("mariadb", tmp_path)
     database = Database(f"{ground.database('api')}{options}")
     try:

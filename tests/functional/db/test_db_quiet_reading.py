@@ -86,7 +86,7 @@ def test_every_answer_is_what_the_driver_reads(connections: tuple[Connection, Co
     assert known.hits >= 2 * known.misses > 0
 
 
-def test_columns_that_have_changed_are_read_as_they_are_now(connections: tuple[Connection, Connection]) -> None:
+def test_changed_columns_are_read_as_they_are(connections: tuple[Connection, Connection]) -> None:
     driver, ours = connections
     statement = "SELECT v, i FROM things ORDER BY i"
     for change in ("MODIFY v VARBINARY(300)", "MODIFY i DOUBLE", "CHANGE i i VARCHAR(40)", "CHANGE i i INT"):

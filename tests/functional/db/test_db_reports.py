@@ -39,7 +39,7 @@ def events(database: Database) -> tuple[FeedEvent, ...]:
 # -- heartbeats ------------------------------------------------------------------------------------------------------------
 
 
-def test_first_heartbeat_makes_the_service_and_each_further_one_counts(database: Database) -> None:
+def test_first_heartbeat_makes_the_service_others_count(database: Database) -> None:
     database.write(services.record_heartbeat, "h1", AGENT, 1, 10.0)
     first = database.read(services.get, "h1", AGENT)
     for now in (20.0, 30.0):
@@ -85,14 +85,14 @@ def test_heartbeat_is_one_statement_however_many_services_beat(database: Databas
     assert {service.report_count for service in database.read(services.list_all)} == {2}
 
 
-def test_two_beats_of_one_service_in_one_call_count_once_and_none_is_none(database: Database) -> None:
+def test_two_beats_of_one_service_count_once(database: Database) -> None:
     database.write(services.record_heartbeats, [Beat(host="h1", binary=AGENT), Beat(host="h1", binary=AGENT, version=2)], 1.0)
     database.write(services.record_heartbeats, [], 1.0)
 
     assert [(s.report_count, s.version) for s in database.read(services.list_all)] == [(1, 2)]
 
 
-def test_disabling_is_kept_over_heartbeats_and_told_by_the_feed(database: Database) -> None:
+def test_disabling_outlasts_heartbeats_and_reaches_the_feed(database: Database) -> None:
     database.write(services.record_heartbeat, "h1", AGENT, 1, 1.0)
     assert database.write(services.set_disabled, "h1", AGENT, True, "maintenance", 2.0)
     assert not database.write(services.set_disabled, "h1", AGENT, True, "maintenance", 3.0)
@@ -160,7 +160,7 @@ def test_text_of_another_version_is_no_change(database: Database) -> None:
     assert not database.write(compute_nodes.store_node, NODE, 2.0)
 
 
-def test_unchanged_report_is_one_read_and_changed_ones_are_written_together(database: Database) -> None:
+def test_unchanged_report_is_one_read_changes_share_writes(database: Database) -> None:
     nodes = [msgspec.structs.replace(NODE, host=f"h{n}") for n in range(20)]
     database.write(compute_nodes.store_all, nodes, 1.0)
     with StatementCounter(database) as counter:
@@ -174,7 +174,7 @@ def test_unchanged_report_is_one_read_and_changed_ones_are_written_together(data
     assert count.executions <= 5, counter.count_by_statement()
 
 
-def test_the_later_of_two_reports_on_one_node_counts(database: Database) -> None:
+def test_the_later_report_on_a_node_counts(database: Database) -> None:
     later = msgspec.structs.replace(NODE, running_vms=2)
 
     assert database.write(compute_nodes.store_all, [NODE, later], 1.0) == 1
@@ -182,7 +182,7 @@ def test_the_later_of_two_reports_on_one_node_counts(database: Database) -> None
     assert database.write(compute_nodes.store_all, [], 1.0) == 0
 
 
-def test_nodes_come_page_by_page_in_the_order_of_their_names(database: Database) -> None:
+def test_nodes_come_page_by_page_in_name_order(database: Database) -> None:
     nodes = [msgspec.structs.replace(NODE, host=host, node=node) for host in ("h1", "h2", "h3") for node in ("a", "b")]
     database.write(compute_nodes.store_all, nodes[::-1], 1.0)
     found: list[ComputeNode] = []
@@ -194,7 +194,7 @@ def test_nodes_come_page_by_page_in_the_order_of_their_names(database: Database)
     assert found == nodes
 
 
-def test_an_introduction_is_known_by_all_that_it_says_and_by_the_start_of_the_process(database: Database) -> None:
+def test_an_introduction_is_known_by_content_and_start(database: Database) -> None:
     beat, about = Beat(host="h1", binary=AGENT, version=5), About(release="1.0", messages="1.2", pid=7, version=5)
 
     def is_known(said: Beat = beat, of: About = about, uptime: float = 60.0, *, identified: bool = True) -> bool:
@@ -215,7 +215,7 @@ def test_an_introduction_is_known_by_all_that_it_says_and_by_the_start_of_the_pr
     assert not is_known(), "it has announced its stop since"
 
 
-def test_signs_of_life_are_those_of_one_kind_of_service(database: Database) -> None:
+def test_signs_of_life_are_of_one_service_kind(database: Database) -> None:
     database.write(
         services.record_heartbeats, [Beat(host="h1", binary=AGENT, stopping=True), Beat(host="h1", binary="other")], 10.0
     )
@@ -239,7 +239,7 @@ def test_signs_come_whole_in_however_many_arrays(database: Database, monkeypatch
     assert (len(signs.ages), set(signs.report_counts), any(signs.disabled), any(signs.stopping)) == (7, {1}, False, False)
 
 
-def test_the_head_of_the_feed_comes_without_any_sign_too(database: Database) -> None:
+def test_the_feeds_head_comes_even_without_signs(database: Database) -> None:
     nobody = services.Signs([], [], [], [], [], [], database.read(feed.read_head))
     assert database.read(services.read_signs, AGENT) == nobody
     database.write(services.record_heartbeats, [Beat(host="h1", binary=AGENT)], 10.0)

@@ -47,7 +47,7 @@ def test_migrations_and_tables_agree(server: str, kind: Kind, tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("server", SERVERS)
-def test_the_comparison_notices_a_column_an_index_and_a_constraint(server: str, tmp_path: Path) -> None:
+def test_the_comparison_notices_columns_indexes_and_constraints(server: str, tmp_path: Path) -> None:
     """Guards the test above: on a schema that does differ it must not say that all is well."""
     with url_on(server, tmp_path) as url:
         database = synced(url, "api")
@@ -94,7 +94,7 @@ def test_several_processes_may_sync_at_once(server: str, tmp_path: Path) -> None
         assert sorted(names) == ["aggregates", "cells", "flavors", "groups", "hosts"]
 
 
-def test_an_interrupted_run_without_transactional_ddl_is_taken_up(tmp_path: Path) -> None:
+def test_an_interrupted_run_without_transactional_ddl_resumes(tmp_path: Path) -> None:
     """MariaDB commits every CREATE TABLE: a killed run leaves some tables and no version."""
     with url_on("mariadb", tmp_path) as url:
         database = synced(url, "cell")
@@ -111,7 +111,7 @@ def test_an_interrupted_run_without_transactional_ddl_is_taken_up(tmp_path: Path
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("server", SERVERS)
-def test_a_database_from_before_the_first_revision_is_refused_and_stays_as_it_is(server: str, kind: Kind, tmp_path: Path) -> None:
+def test_a_database_older_than_revisions_is_refused_unchanged(server: str, kind: Kind, tmp_path: Path) -> None:
     with url_on(server, tmp_path) as url:
         database = synced(url, kind)
         database.write(lambda tx: tx.execute(sa.text(f"UPDATE {version_table(kind)} SET version_num = '0001'")))
@@ -124,7 +124,7 @@ def test_a_database_from_before_the_first_revision_is_refused_and_stays_as_it_is
 
 
 @pytest.mark.parametrize("server", SERVERS)
-def test_a_column_is_added_once_to_a_table_with_rows(server: str, tmp_path: Path) -> None:
+def test_a_column_is_added_once_to_filled_tables(server: str, tmp_path: Path) -> None:
     """As a revision does that was interrupted on MariaDB and runs again."""
     with url_on(server, tmp_path) as url:
         database = synced(url, "cell")

@@ -18,7 +18,7 @@ from tests.support.databases import api_database, database_on
 from tests.support.transactions import increment, lock_epoch, read_epoch, run_threads, write_epoch
 
 
-def test_sqlite_locked_by_another_program_is_waited_for_and_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sqlite_locked_by_another_program_is_retried(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(urls, "BUSY_TIMEOUT_S", 0)
     database = api_database(tmp_path)
     other = sqlite3.connect(tmp_path / "api.db", isolation_level=None, check_same_thread=False)
@@ -103,7 +103,7 @@ def test_connection_lost_in_a_transaction_runs_it_again(server: str, tmp_path: P
 
 
 @pytest.mark.parametrize("server", ["mariadb", "postgresql"])
-def test_connection_lost_in_the_commit_is_not_run_again(server: str, tmp_path: Path) -> None:
+def test_connection_lost_in_the_commit_is_not_repeated(server: str, tmp_path: Path) -> None:
     with database_on(server, tmp_path, "api") as database:
         runs: list[int] = []
 
@@ -123,7 +123,7 @@ READ_ONLY = {"mysql": "SET SESSION TRANSACTION READ ONLY", "postgresql": "SET SE
 
 
 @pytest.mark.parametrize("server", ["mariadb", "postgresql"])
-def test_a_connection_that_takes_no_writes_is_left_for_a_new_one(server: str, tmp_path: Path) -> None:
+def test_a_connection_refusing_writes_is_replaced(server: str, tmp_path: Path) -> None:
     """It may lead to a server that was the primary once; a new one goes where the name or the address leads by now."""
     with database_on(server, tmp_path, "api") as database:
         database.write(lambda tx: tx.execute(sa.text(READ_ONLY[database.dialect])))
@@ -141,7 +141,7 @@ def test_a_connection_that_takes_no_writes_is_left_for_a_new_one(server: str, tm
 
 
 @pytest.mark.parametrize("server", ["mariadb", "postgresql"])
-def test_a_server_that_takes_no_writes_says_so_in_one_line_and_is_used_again_when_it_does(server: str, tmp_path: Path) -> None:
+def test_a_server_refusing_writes_is_reused_after_recovery(server: str, tmp_path: Path) -> None:
     with database_on(server, tmp_path, "api") as database:
 
         def no_writes(tx: sa.Connection) -> None:
@@ -168,7 +168,7 @@ def test_servers_run_at_read_committed(server: str, tmp_path: Path) -> None:
         assert database.read(look_twice) == (0, 1)
 
 
-def test_who_gets_no_turn_to_write_is_told_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_write_without_a_turn_reports_that(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(engine, "WRITE_TURN_TIMEOUT_S", 0.01)
     database = api_database(tmp_path)
 

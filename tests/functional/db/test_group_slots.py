@@ -61,7 +61,7 @@ def domains(group: GroupSlots) -> Counter[tuple[str, str]]:
     return one_by_one + Counter(group.in_domains)
 
 
-def test_they_are_told_by_texts_but_for_those_of_the_instances_that_are_placed(database: Database) -> None:
+def test_they_are_passed_as_texts_except_placed_instances(database: Database) -> None:
     chance = random.Random(7)
     for _ in range(20):
         groups = [
@@ -90,7 +90,7 @@ def test_they_are_told_by_texts_but_for_those_of_the_instances_that_are_placed(d
             assert sorted(group.slots, key=repr) == sorted((slot for slot in placed if slot.group_uuid == uuid_), key=repr)
 
 
-def test_moves_and_members_on_several_hosts_that_belong_together_are_told_one_by_one(database: Database) -> None:
+def test_moves_and_related_members_are_passed_individually(database: Database) -> None:
     moved, apart, together = new_group(), new_group(GroupPolicy.AFFINITY), new_group(GroupPolicy.AFFINITY)
     slots = {
         moved.uuid: slots_of(moved, ["h1", "h2"]),
@@ -108,7 +108,7 @@ def test_moves_and_members_on_several_hosts_that_belong_together_are_told_one_by
 
 
 @pytest.mark.parametrize("count", [500, 501])
-def test_for_large_batches_they_are_told_one_by_one(database: Database, count: int) -> None:
+def test_large_batches_are_passed_one_by_one(database: Database, count: int) -> None:
     group = new_group()
     slots = slots_of(group, [f"h{n}" for n in range(3)])
     database.write(group_slots.add_slots, slots)
@@ -118,7 +118,7 @@ def test_for_large_batches_they_are_told_one_by_one(database: Database, count: i
     assert told(found) == Counter((slot.host, False) for slot in slots)
 
 
-def test_a_name_with_an_end_of_line_is_no_other_hosts_name(database: Database) -> None:
+def test_a_name_ending_in_newline_names_no_other(database: Database) -> None:
     group = new_group()
     database.write(group_slots.add_slots, slots_of(group, ["h1\nh2", "h3"]))
     [found] = database.read(group_slots.read_to_place, [placing(group)])
@@ -126,7 +126,7 @@ def test_a_name_with_an_end_of_line_is_no_other_hosts_name(database: Database) -
     assert (found.placed, found.held) == ("", "")
 
 
-def test_a_text_that_the_server_cuts_off_is_not_used(database: Database) -> None:
+def test_a_text_truncated_by_the_server_is_unused(database: Database) -> None:
     if database.read(lambda tx: tx.dialect.name) not in ("mysql", "mariadb"):
         pytest.skip("only MariaDB and MySQL have a limit")
     group = new_group()

@@ -54,7 +54,7 @@ def states(queue: Queue) -> set[str]:
 
 
 class TestHeld:
-    def test_nobody_leases_a_held_request_and_no_sweep_looks_for_it(self, queue: Queue) -> None:
+    def test_nobody_leases_or_sweeps_a_held_request(self, queue: Queue) -> None:
         spec, fences = queue.held(2)
         late = END - 1.0
         assert states(queue) == {"held"}
@@ -152,14 +152,14 @@ class TestEnds:
         assert not queue.boot(spec)
         assert len(fences) == 2
 
-    def test_a_release_frees_also_what_has_no_host_yet(self, queue: Queue) -> None:
+    def test_a_release_frees_hostless_requests_too(self, queue: Queue) -> None:
         spec = queue.hold(2)
         fences = queue.lease(spec.batch_id)
         assert queue.release(spec)
         assert queue.requests() == {}
         assert queue.hand_over(fences) == []
 
-    def test_it_leaves_what_a_cell_has_and_ends_what_was_buried(self, queue: Queue) -> None:
+    def test_it_spares_cell_servers_and_ends_buried_ones(self, queue: Queue) -> None:
         """A cell has it: only a restored database shows that."""
         spec = queue.hold(3)
         fences = queue.lease(spec.batch_id)
@@ -170,7 +170,7 @@ class TestEnds:
         mapped = queue.mapped()
         assert [mapped[uuid].deleted for uuid in fences] == [False, True, True]
 
-    def test_members_of_a_group_keep_their_places_until_then(self, queue: Queue) -> None:
+    def test_members_of_a_group_hold_places_until_then(self, queue: Queue) -> None:
         group = fleet.group(GroupPolicy.ANTI_AFFINITY)
         queue.database.write(server_groups.create, group)
         spec, _ = queue.held(4, group=group)
@@ -181,7 +181,7 @@ class TestEnds:
         assert len(queue.site.scheduler().select_destinations(fleet.CONTEXT, rest, list(rest.fences))) == 5
 
     @pytest.mark.parametrize("turn", range(6))
-    def test_a_boot_and_the_end_at_the_same_moment(self, queue: Queue, turn: int) -> None:
+    def test_a_boot_and_the_end_at_one_moment(self, queue: Queue, turn: int) -> None:
         """One of them wins: all servers are queued with their claims, or all are gone."""
         spec, fences = queue.held(3)
         won = together(lambda: queue.boot(spec), lambda: queue.expire(spec), lambda: queue.release(spec))
@@ -203,7 +203,7 @@ class TestEnds:
         assert states(queue) == ({"queued"} if parked else {"leased"}), turn
 
 
-def test_a_request_that_is_held_without_a_hold_ends_as_an_error(queue: Queue) -> None:
+def test_a_held_request_without_a_hold_becomes_error(queue: Queue) -> None:
     """Only somebody who writes by hand leaves one."""
     spec, fences = queue.held(2)
     uuids = sorted(fences)

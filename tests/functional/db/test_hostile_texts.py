@@ -113,7 +113,7 @@ def check(front: Front, answer: Any, words: str) -> str | None:
 @pytest.mark.parametrize("name", SHOWN)
 @examples(60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(words=TEXTS)
-def test_what_is_accepted_comes_out_again_and_is_found(front: Front, name: str, words: str) -> None:
+def test_accepted_texts_are_returned_and_can_be_searched(front: Front, name: str, words: str) -> None:
     put, read, found_by = SHOWN[name]
     server = check(front, front.post({"server": GOOD | put(words)}, HEADERS), words)
     if server is None:
@@ -161,7 +161,7 @@ def test_texts_in_order_are_accepted_as_metadata(front: Front, words: str) -> No
 
 
 @pytest.mark.parametrize("odd", ["a\0b", "\x1b[31m", "\x85", "\x7f"])
-def test_a_refusal_names_the_field_and_not_what_is_secret(front: Front, odd: str) -> None:
+def test_a_refusal_names_the_field_but_no_secret(front: Front, odd: str) -> None:
     for fields, field in (
         ({"metadata": {"k": odd}}, "server.metadata.k: has a control character"),
         ({"block_device_mapping_v2": [DEVICE | {"disk_bus": odd}]}, "server.block_device_mapping_v2[0].disk_bus: has a control"),

@@ -73,7 +73,7 @@ def in_parts(database: ApiDatabase, query: ImageQuery) -> list[str]:
         (("id", True),),
     ],
 )
-def test_a_list_in_parts_is_whole_and_in_order(database: Database, order: tuple[SortKey, ...]) -> None:
+def test_a_list_in_parts_is_complete_and_ordered(database: Database, order: tuple[SortKey, ...]) -> None:
     chosen = random.Random(7)
     made = [
         image(
@@ -95,7 +95,7 @@ def test_a_list_in_parts_is_whole_and_in_order(database: Database, order: tuple[
     assert len(in_parts(database, ImageQuery(project_id=None, order=order, limit=7))) == 60
 
 
-def test_a_list_is_of_the_operator_and_one_project(database: Database) -> None:
+def test_a_list_has_operator_and_single_project_images(database: Database) -> None:
     public, mine, theirs = image(), image("p1"), image("p2", "two")
     database.write(images.add_images, [public, mine, theirs])
 
@@ -109,7 +109,7 @@ def test_a_list_is_of_the_operator_and_one_project(database: Database) -> None:
     assert found(owners=("",)) == {public.image_id}
 
 
-def test_a_row_that_cannot_be_read_hides_no_other(database: Database) -> None:
+def test_an_unreadable_row_hides_no_other(database: Database) -> None:
     made = [image(created_at=float(number)) for number in range(3)]
     database.write(images.add_images, made)
     spoiled = sa.update(table).where(table.c.image_id == made[1].image_id).values(details="[")
@@ -133,7 +133,7 @@ def test_a_change_replaces_what_it_names(database: Database) -> None:
             database.write(change, gone, "x", 5.0)
 
 
-def test_tags_that_are_given_at_once_are_all_there(database: Database) -> None:
+def test_tags_set_concurrently_are_all_there(database: Database) -> None:
     made = image("p1")
     database.write(images.add_images, [made])
 
@@ -156,7 +156,7 @@ def add_as_before(database: Database, image_id: str, project_id: str, name: str)
     database.write(lambda tx: tx.execute(sa.insert(table), [row]))
 
 
-def test_rows_of_an_older_release_are_completed_from_the_store(database: Database, store: FolderStore) -> None:
+def test_older_releases_rows_are_completed_from_the_store(database: Database, store: FolderStore) -> None:
     """Whose an image is stays as the row says, whatever the record says."""
     record = store.add_image([b"x" * 512], name="renamed", image_id=str(uuid.uuid4()), min_disk=3, properties={"a": "b"}, owner="")
     add_as_before(database, record.id, "p1", "first")
@@ -171,7 +171,7 @@ def test_rows_of_an_older_release_are_completed_from_the_store(database: Databas
     assert database.read(images.without_details) == []
 
 
-def test_an_image_of_a_project_without_a_row_gets_one(database: Database, store: FolderStore) -> None:
+def test_a_projects_image_without_a_row_gets_one(database: Database, store: FolderStore) -> None:
     record = store.add_image([b"x" * 512], name="one", image_id=str(uuid.uuid4()), owner="p2")
     database.write(server_images.add_upload, record.id, UploadedImage(name="one", owner="p1"), ImageLimits(), 1.0)
     complete_rows(database, store)
@@ -183,7 +183,7 @@ def test_an_image_of_a_project_without_a_row_gets_one(database: Database, store:
     assert (found.project_id, found.hash_value, found.size) == ("p1", "", 512)
 
 
-def test_images_of_the_operator_without_a_hash_are_missing(database: Database, store: FolderStore) -> None:
+def test_operator_images_without_a_hash_are_missing(database: Database, store: FolderStore) -> None:
     public = store.add_image([b"x" * 512], name="public", image_id=str(uuid.uuid4()))
     store.add_image([b"x" * 512], name="forged", image_id=str(uuid.uuid4()), owner="p1")
     found = msgspec.structs.replace(public.to_stored(""), hash_value="")

@@ -43,7 +43,7 @@ def told(database: Database) -> list[tuple[str, str, str | None]]:
     return found
 
 
-def test_a_move_is_told_as_an_update_and_its_bodies_are_not(database: Database) -> None:
+def test_a_move_notifies_an_update_bodies_nothing(database: Database) -> None:
     moves = Moves(Queue(database))
     server = moves.active()
     assert told(database) == [(EventType.UPDATE, server, moves.body(server).server.host)]
@@ -56,7 +56,7 @@ def test_a_move_is_told_as_an_update_and_its_bodies_are_not(database: Database) 
     assert told(database) == [(EventType.DELETE_START, server, host), (EventType.DELETE_END, server, host)]
 
 
-def test_a_shelved_server_is_told_to_have_left_its_host_and_to_be_deleted_once(database: Database) -> None:
+def test_a_shelved_server_reports_leaving_and_one_delete(database: Database) -> None:
     moves = Moves(Queue(database))
     server = moves.active()
     told(database)
@@ -71,7 +71,7 @@ def test_a_shelved_server_is_told_to_have_left_its_host_and_to_be_deleted_once(d
     assert told(database) == [(EventType.DELETE_START, server, None), (EventType.DELETE_END, server, None)]
 
 
-def test_a_resized_server_is_told_with_its_new_size_and_a_reverted_one_with_its_old_host(database: Database) -> None:
+def test_a_resized_server_reports_its_size_and_host(database: Database) -> None:
     moves = Moves(Queue(database))
     server = moves.active()
     before = moves.server(server).host
@@ -90,7 +90,7 @@ def test_a_resized_server_is_told_with_its_new_size_and_a_reverted_one_with_its_
     assert told(database) == [(EventType.UPDATE, server, before)]
 
 
-def test_a_request_for_a_move_names_the_server_that_it_moves(database: Database) -> None:
+def test_a_move_request_names_the_server_it_moves(database: Database) -> None:
     moves = Moves(Queue(database))
     server = moves.active()
     operation = moves.migrate(server)

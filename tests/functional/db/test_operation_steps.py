@@ -92,7 +92,7 @@ def test_one_operation_at_a_time(moves: Moves) -> None:
 @pytest.mark.parametrize(
     ("kind", "power"), [(OperationKind.START, Power.ON), (OperationKind.STOP, Power.OFF), (OperationKind.RESIZE, Power.PAUSED)]
 )
-def test_an_operation_needs_a_server_that_is_ready_for_it(moves: Moves, kind: OperationKind, power: Power) -> None:
+def test_an_operation_needs_a_server_ready_for_it(moves: Moves, kind: OperationKind, power: Power) -> None:
     server = moves.active()
     moves.tell(server, EventKind.TASK, power=power)
     with pytest.raises(errors.Conflict, match="while it is in vm_state"):
@@ -112,7 +112,7 @@ def test_an_unknown_deleted_or_building_server_is_refused(moves: Moves) -> None:
         moves.accept(server, OperationKind.STOP)
 
 
-def test_a_task_past_its_deadline_writes_back_what_was_wanted_before(moves: Moves) -> None:
+def test_an_overdue_task_restores_the_previous_target(moves: Moves) -> None:
     server = moves.active()
     stop = moves.accept(server, OperationKind.STOP)
     moves.step("time_out", stop)
@@ -132,7 +132,7 @@ def kept(moves: Moves, operation: Operation) -> str | None:
 
 
 @pytest.mark.parametrize("state", [TaskState.DONE, TaskState.FAILED])
-def test_the_secrets_of_a_rebuild_are_erased_with_the_end_of_its_task(moves: Moves, state: TaskState) -> None:
+def test_a_rebuilds_secrets_are_erased_with_its_task(moves: Moves, state: TaskState) -> None:
     server, other = moves.active(), moves.active()
     rebuild = moves.accept(server, OperationKind.REBUILD, sealed="api:sealed")
     beside = moves.accept(other, OperationKind.REBUILD, sealed="api:other")
@@ -146,14 +146,14 @@ def test_the_secrets_of_a_rebuild_are_erased_with_the_end_of_its_task(moves: Mov
     assert kept(moves, beside) is None
 
 
-def test_the_secrets_of_a_rebuild_are_erased_when_it_times_out(moves: Moves) -> None:
+def test_a_rebuilds_secrets_are_erased_at_its_timeout(moves: Moves) -> None:
     rebuild = moves.accept(moves.active(), OperationKind.REBUILD, sealed="api:sealed")
     moves.step("time_out", rebuild)
     assert moves.state(rebuild) == ("starting", None)
     assert kept(moves, rebuild) is None
 
 
-def test_an_evacuation_erases_the_secrets_of_the_rebuild_that_it_ends(moves: Moves) -> None:
+def test_an_evacuation_erases_an_ended_rebuilds_secrets(moves: Moves) -> None:
     server = moves.active()
     rebuild = moves.accept(server, OperationKind.REBUILD, sealed="api:sealed")
     moves.accept(server, OperationKind.EVACUATE)
@@ -163,7 +163,7 @@ def test_an_evacuation_erases_the_secrets_of_the_rebuild_that_it_ends(moves: Mov
 # -- moves -----------------------------------------------------------------------------------------------------------------------
 
 
-def test_a_migration_ends_with_the_twin_as_the_server(moves: Moves) -> None:
+def test_a_migration_ends_with_the_twin_as_server(moves: Moves) -> None:
     server = moves.active()
     operation = moves.moved(server)
     twin = operation.twin_uuid or ""
@@ -177,7 +177,7 @@ def test_a_migration_ends_with_the_twin_as_the_server(moves: Moves) -> None:
     assert moves.body(server).server.deleted
 
 
-def test_a_twin_that_waits_for_its_source_is_not_in_the_queue(moves: Moves) -> None:
+def test_a_twin_waiting_for_its_source_is_unqueued(moves: Moves) -> None:
     """A guest may take minutes to shut down: no scheduler, host or conductor is missing meanwhile."""
     server, before = moves.active(), moves.database.read(mappings.measure_queue).depth
     operation = moves.migrate(server)
@@ -188,7 +188,7 @@ def test_a_twin_that_waits_for_its_source_is_not_in_the_queue(moves: Moves) -> N
     moves.give_up(operation)
 
 
-def test_others_know_a_moved_server_as_the_body_that_it_is(moves: Moves) -> None:
+def test_others_know_a_moved_server_by_its_body(moves: Moves) -> None:
     """Hints that name it, its request, metrics and the purge."""
     server = moves.active()
     home = moves.body(server).server
@@ -213,7 +213,7 @@ def test_others_know_a_moved_server_as_the_body_that_it_is(moves: Moves) -> None
     assert moves.database.read(operations.get, [operation.uuid]) == []
 
 
-def test_an_operation_that_ends_is_counted_once_it_is_committed(moves: Moves) -> None:
+def test_an_ended_operation_is_counted_after_its_commit(moves: Moves) -> None:
     counter = metrics.OPERATIONS_ENDED.labels(OperationKind.MIGRATE, Outcome.DONE)
     operation = moves.moved(moves.active())
 
@@ -241,7 +241,7 @@ def test_a_moved_server_moves_again(moves: Moves) -> None:
     assert moves.used() == SMALL
 
 
-def test_the_twin_is_handed_over_only_after_the_source_was_told_held(moves: Moves) -> None:
+def test_the_twin_is_handed_over_after_holding_source(moves: Moves) -> None:
     server = moves.active()
     operation = moves.migrate(server)
     item = moves.placed(operation)
@@ -259,7 +259,7 @@ def test_the_twin_is_handed_over_only_after_the_source_was_told_held(moves: Move
     assert not moves.hand_over(item), "once"
 
 
-def test_an_evacuation_waits_for_the_row_and_not_for_the_host(moves: Moves) -> None:
+def test_an_evacuation_waits_for_row_not_host(moves: Moves) -> None:
     server = moves.active()
     operation = moves.accept(server, OperationKind.EVACUATE)
     item = moves.placed(operation)
@@ -292,7 +292,7 @@ def test_switch_waits_for_the_twin(moves: Moves) -> None:
 
 
 @pytest.mark.parametrize("handed", [False, True])
-def test_an_operation_that_is_given_up_leaves_the_server_where_it_was(moves: Moves, handed: bool) -> None:
+def test_a_cancelled_operation_does_not_move_the_server(moves: Moves, handed: bool) -> None:
     server = moves.active()
     operation = moves.migrate(server)
     item = moves.placed(operation)
@@ -335,7 +335,7 @@ def test_a_switch_cannot_be_given_up(moves: Moves) -> None:
 # -- resize ----------------------------------------------------------------------------------------------------------------------
 
 
-def test_a_resize_charges_the_difference_and_waits_for_its_user(moves: Moves) -> None:
+def test_a_resize_charges_the_difference_and_awaits_confirmation(moves: Moves) -> None:
     server = moves.active()
     operation = moves.moved(server, OperationKind.RESIZE, flavor=LARGE)
     both = QuotaUsage(instances=1, cores=4, ram=4096)
@@ -348,7 +348,7 @@ def test_a_resize_charges_the_difference_and_waits_for_its_user(moves: Moves) ->
     assert moves.step("revert_moves", operation).operations == ()
 
 
-def test_a_smaller_size_is_charged_from_the_confirmation_on(moves: Moves) -> None:
+def test_a_smaller_size_is_charged_from_confirmation(moves: Moves) -> None:
     server = moves.active(size=LARGE)
     operation = moves.moved(
         server, OperationKind.RESIZE, flavor=Flavor(flavor_id="s", name="s", vcpus=1, memory_mb=1024, root_gb=10)
@@ -359,7 +359,7 @@ def test_a_smaller_size_is_charged_from_the_confirmation_on(moves: Moves) -> Non
     assert moves.used() == SMALL
 
 
-def test_a_revert_points_back_only_after_the_twin_was_told_held(moves: Moves) -> None:
+def test_a_revert_points_back_after_holding_the_twin(moves: Moves) -> None:
     server = moves.active()
     operation = moves.moved(server, OperationKind.RESIZE, flavor=LARGE)
     twin = operation.twin_uuid or ""
@@ -384,7 +384,7 @@ def test_a_resize_beyond_the_quota_writes_nothing(moves: Moves) -> None:
     assert moves.used() == SMALL
 
 
-def test_a_resize_beyond_the_quota_of_the_servers_user_writes_nothing(moves: Moves) -> None:
+def test_a_resize_beyond_the_users_quota_writes_nothing(moves: Moves) -> None:
     """Whoever else of the project asks for it."""
     server = moves.active()
     moves.database.write(quotas.change_user, "p", "u", OwnLimits(cores=2), QuotaLimits())
@@ -448,7 +448,7 @@ def test_the_uuid_of_a_body_is_no_server(moves: Moves) -> None:
 # -- what operators ask --------------------------------------------------------------------------------------------------------
 
 
-def test_a_body_that_is_not_the_server_any_more_is_not_moved(moves: Moves) -> None:
+def test_a_body_no_longer_the_server_never_moves(moves: Moves) -> None:
     """The caller may have judged its host long ago; an evacuation from a host that lives would run the server twice."""
     server = moves.active()
     judged = moves.server(server).body_uuid
@@ -459,7 +459,7 @@ def test_a_body_that_is_not_the_server_any_more_is_not_moved(moves: Moves) -> No
     moves.accept(server, OperationKind.EVACUATE, body_uuid=first.twin_uuid)
 
 
-def test_operations_are_listed_by_server_host_cell_and_state(moves: Moves) -> None:
+def test_operations_are_listed_by_server_host_cell_state(moves: Moves) -> None:
     server = moves.active()
     ended = moves.moved(server)
     moves.switch(ended)
@@ -481,7 +481,7 @@ def test_operations_are_listed_by_server_host_cell_and_state(moves: Moves) -> No
     assert listed(state=OperationState.ENDED, include_ended=True) == [ended.uuid]
 
 
-def test_an_evacuation_that_was_given_up_lately_is_known(moves: Moves) -> None:
+def test_a_recently_cancelled_evacuation_is_known(moves: Moves) -> None:
     server, other = moves.active(), moves.active()
 
     def lately(kind: OperationKind, since: float) -> set[str]:

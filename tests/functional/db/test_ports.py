@@ -71,7 +71,7 @@ def give(moves: Moves, server: str, network: Network, port: ProjectPort) -> None
     moves.database.write(addresses.claim_addresses, [wanted])
 
 
-def test_a_port_has_its_addresses_before_it_has_a_server(queue: Queue, network: Network) -> None:
+def test_a_port_has_addresses_before_it_has_servers(queue: Queue, network: Network) -> None:
     port = make(queue.database, network, name="web", description="of the site", tags=("b", "a", "b"))
     four, six = port.addresses
     assert four.startswith("10.0.0.")
@@ -83,7 +83,7 @@ def test_a_port_has_its_addresses_before_it_has_a_server(queue: Queue, network: 
         accept_on(queue.database, network)
 
 
-def test_a_port_has_the_addresses_that_were_asked_for(queue: Queue, network: Network) -> None:
+def test_a_port_has_its_requested_addresses(queue: Queue, network: Network) -> None:
     four, six = (subnet.uuid for subnet in network.subnets)
     port = make(queue.database, network, wanted={four: "10.0.0.5"})
     assert port.addresses == ("10.0.0.5",)
@@ -121,7 +121,7 @@ def test_a_port_goes_to_one_server(queue: Queue, network: Network) -> None:
     assert queue.requests().keys() == before
 
 
-def test_of_many_that_want_a_port_at_once_one_gets_it(queue: Queue, network: Network) -> None:
+def test_of_many_concurrent_users_one_gets_a_port(queue: Queue, network: Network) -> None:
     for _ in range(3):
         port = make(queue.database, network)
         got: list[str] = []
@@ -135,7 +135,7 @@ def test_of_many_that_want_a_port_at_once_one_gets_it(queue: Queue, network: Net
         assert queue.database.read(ports.get, port.uuid).server_uuid == got[0]
 
 
-def test_a_port_that_is_deleted_while_it_is_taken_goes_one_way(queue: Queue, network: Network) -> None:
+def test_a_port_deleted_while_taken_goes_one_way(queue: Queue, network: Network) -> None:
     """Either the server has its addresses and the delete is refused, or they are free and the boot is refused."""
     for _ in range(6):
         port = make(queue.database, network)
@@ -171,7 +171,7 @@ def test_a_deleted_server_gives_its_port_back(moves: Moves, network: Network) ->
     assert addresses_of(moves.database, [again]) == list(port.addresses)
 
 
-def test_a_server_that_is_still_queued_gives_its_port_back_at_once(queue: Queue, network: Network) -> None:
+def test_a_queued_server_returns_its_port_immediately(queue: Queue, network: Network) -> None:
     port = make(queue.database, network)
     queue.delete(boot_with(queue.database, network, port))
     assert queue.database.read(ports.get, port.uuid) == port
@@ -215,7 +215,7 @@ def test_a_port_in_use_is_not_deleted(queue: Queue, network: Network) -> None:
         queue.database.write(ports.delete, port.uuid, NOW)
 
 
-def test_the_addresses_of_a_port_that_is_deleted_after_its_server_stay_with_the_guest(moves: Moves, network: Network) -> None:
+def test_a_guest_keeps_addresses_of_a_deleted_port(moves: Moves, network: Network) -> None:
     """Its cell may be down, or the host late: nobody else may get an address that a guest still uses."""
     port = make(moves.database, network)
     server = moves.active()
@@ -255,7 +255,7 @@ def test_a_network_with_ports_is_not_deleted(queue: Queue, network: Network) -> 
     queue.database.write(networks.delete, network.uuid)
 
 
-def test_a_restored_database_gives_a_guest_its_port_back(moves: Moves, network: Network) -> None:
+def test_a_restored_database_returns_a_guests_port(moves: Moves, network: Network) -> None:
     """The port was bound after the backup."""
     port = make(moves.database, network)
     server = moves.active()

@@ -22,7 +22,7 @@ def accept(queue: Queue, news: list[NewServer], *, token: str | None = None, now
     return queue.database.write(accept_batch, fleet.spec(**asked), news, now=now, deadline=FAR, token=token)
 
 
-def test_every_server_has_a_request_and_a_mapping_and_the_batch_its_spec(queue: Queue) -> None:
+def test_servers_get_requests_and_mappings_batches_their_spec(queue: Queue) -> None:
     spec = fleet.spec(availability_zone="east", project_id="p1", user_id="u1")
     news = list(servers(3))
     accepted = queue.database.write(accept_batch, spec, news, now=NOW, deadline=2000.0)
@@ -41,14 +41,14 @@ def test_every_server_has_a_request_and_a_mapping_and_the_batch_its_spec(queue: 
     assert queue.database.read(mappings.measure_queue) == mappings.Queue(depth=3, oldest=NOW)
 
 
-def test_a_token_used_again_is_answered_with_the_servers_of_the_first_time(queue: Queue) -> None:
+def test_a_reused_token_returns_the_first_servers(queue: Queue) -> None:
     first = accept(queue, list(servers(3)), token="once")
     again = accept(queue, list(servers(3)), token="once")
     assert again == Accepted(batch_id=first.batch_id, uuids=first.uuids, replayed=True)
     assert queue.requests().keys() == set(first.uuids)
 
 
-def test_a_replay_lists_servers_that_have_left_the_queue_too(queue: Queue) -> None:
+def test_a_replay_also_lists_servers_past_the_queue(queue: Queue) -> None:
     first = accept(queue, list(servers(3)), token="once")
     fences = queue.lease(first.batch_id)
     handed, deleted, _ = first.uuids
@@ -74,7 +74,7 @@ def test_a_token_belongs_to_one_request(queue: Queue) -> None:
     assert len(queue.requests()) == 1
 
 
-def test_a_token_whose_servers_are_purged_makes_no_new_ones(queue: Queue) -> None:
+def test_a_purged_servers_token_makes_no_new_servers(queue: Queue) -> None:
     first = accept(queue, list(servers(3)), token="once")
     for uuid_ in first.uuids:
         queue.delete(uuid_)
@@ -92,7 +92,7 @@ def test_a_token_counts_within_its_project(queue: Queue) -> None:
     assert len(queue.requests()) == 3
 
 
-def test_two_who_use_one_token_at_the_same_time_get_the_same_servers(queue: Queue) -> None:
+def test_concurrent_uses_of_one_token_share_the_servers(queue: Queue) -> None:
     for attempt in range(10):
         together = threading.Barrier(3)
         answers: list[Accepted] = []
@@ -107,14 +107,14 @@ def test_two_who_use_one_token_at_the_same_time_get_the_same_servers(queue: Queu
     assert len(queue.requests()) == 20
 
 
-def test_without_a_token_every_request_is_a_new_one(queue: Queue) -> None:
+def test_without_a_token_every_request_is_new(queue: Queue) -> None:
     accept(queue, list(servers(1)))
     accept(queue, list(servers(1)))
     assert len(queue.requests()) == 2
 
 
 @pytest.mark.parametrize("decided", [False, True])
-def test_a_uuid_that_is_taken_is_a_conflict_and_nothing_is_written(queue: Queue, decided: bool) -> None:
+def test_a_uuid_in_use_conflicts_and_writes_nothing(queue: Queue, decided: bool) -> None:
     taken = str(uuid.uuid4())
     first = accept(queue, [NewServer(uuid=taken, name="first")])
     if decided:

@@ -25,7 +25,7 @@ def get(queue: Queue, uuid: str) -> Mapped:
     return queue.mapped()[uuid]
 
 
-def test_hand_over_writes_the_cell_once_and_keeps_the_claim(queue: Queue) -> None:
+def test_hand_over_writes_the_cell_once_retaining_claims(queue: Queue) -> None:
     fences = queue.claimed(2)
     claims = queue.site.claimed()
     first, second = fences
@@ -40,7 +40,7 @@ def test_hand_over_writes_the_cell_once_and_keeps_the_claim(queue: Queue) -> Non
     assert queue.site.claimed() == claims
 
 
-def test_bury_writes_cell0_and_the_reason_and_frees_the_claim(queue: Queue) -> None:
+def test_bury_writes_cell0_with_reason_and_frees_claim(queue: Queue) -> None:
     fences = queue.claimed(2)
     first, second = fences
     assert queue.bury({first: 1}, FAULT) == [first]
@@ -65,7 +65,7 @@ def test_delete_of_a_queued_request_leaves_nothing(queue: Queue) -> None:
     assert queue.site.overfull() == []
 
 
-def test_delete_after_hand_over_only_marks_it_for_its_cell(queue: Queue) -> None:
+def test_delete_after_hand_over_only_marks_it(queue: Queue) -> None:
     """The claim stays until the cell has said that nothing is there any more."""
     [uuid] = fences = queue.claimed()
     queue.hand_over(fences)
@@ -83,7 +83,7 @@ def test_delete_of_what_was_buried_goes_to_cell0(queue: Queue) -> None:
 
 
 @pytest.mark.parametrize("project_id", [None, "p"])
-def test_what_is_unknown_another_projects_or_deleted_already_cannot_be_deleted(queue: Queue, project_id: str | None) -> None:
+def test_unknown_foreign_or_deleted_requests_cannot_be_deleted(queue: Queue, project_id: str | None) -> None:
     uuid, handed = queue.claimed(2)
     queue.hand_over({handed: 1})
     assert queue.delete("unknown", project_id) is None
@@ -129,7 +129,7 @@ def test_who_was_overtaken_loses_and_touches_nothing(queue: Queue, move: str) ->
     assert (queue.hand_over(new) if move == "hand_over" else queue.bury(new)) == [uuid]
 
 
-def test_of_a_batch_each_request_is_won_or_lost_by_itself(queue: Queue) -> None:
+def test_of_a_batch_requests_are_decided_individually(queue: Queue) -> None:
     fences = queue.claimed(4)
     deleted, overtaken, *rest = fences
     queue.delete(deleted)
@@ -150,7 +150,7 @@ def test_requests_under_different_fences_are_decided_together(queue: Queue) -> N
     assert {uuid: mapped.fence for uuid, mapped in queue.mapped().items()} == fences
 
 
-def test_a_mapping_decided_beside_its_request_is_never_overwritten(queue: Queue) -> None:
+def test_a_mapping_decided_beside_its_request_stays(queue: Queue) -> None:
     """It cannot come to that (S6); if it did, the hand-over would undo itself."""
     [uuid] = fences = queue.leased()
     queue.hand_over(fences)
@@ -164,7 +164,7 @@ def test_a_mapping_decided_beside_its_request_is_never_overwritten(queue: Queue)
 
 
 @pytest.mark.parametrize("spread", ["together", "one by one"])
-def test_of_a_hand_over_a_burial_and_a_delete_that_meet_exactly_one_decides(queue: Queue, spread: str) -> None:
+def test_of_concurrent_hand_over_burial_delete_one_decides(queue: Queue, spread: str) -> None:
     """Every mapping is written once and every claim is freed once, or not at all."""
     fences = queue.claimed(24)
     parts = [fences] if spread == "together" else [{uuid: fence} for uuid, fence in fences.items()]
@@ -197,7 +197,7 @@ def test_of_a_hand_over_a_burial_and_a_delete_that_meet_exactly_one_decides(queu
     assert queue.site.overfull() == []
 
 
-def test_of_two_deletes_that_meet_one_is_told_that_it_won(queue: Queue) -> None:
+def test_of_two_concurrent_deletes_one_wins(queue: Queue) -> None:
     fences = queue.claimed(12)
     queue.hand_over(dict(list(fences.items())[:6]))
     won: list[str] = []

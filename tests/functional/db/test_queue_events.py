@@ -54,7 +54,7 @@ def server(queue: Queue, uuid: str) -> Server:
     return found
 
 
-def test_active_fills_in_the_summary_and_leaves_the_claim(queue: Queue) -> None:
+def test_active_fills_the_summary_and_spares_the_claim(queue: Queue) -> None:
     [uuid] = handed_over(queue)
     claims = queue.site.inventories()
     apply(queue, event(EventKind.ACTIVE, uuid, 2, host="h1", launched_at=1060.5, availability_zone="west"))
@@ -124,7 +124,7 @@ def test_an_event_that_is_not_newer_changes_nothing(queue: Queue) -> None:
     assert queue.site.claimed() == claims | {uuid: "h3"}
 
 
-def test_an_old_event_cannot_bring_back_what_has_ended(queue: Queue) -> None:
+def test_an_old_event_cannot_revive_the_ended(queue: Queue) -> None:
     [uuid] = handed_over(queue)
     apply(queue, event(EventKind.ENDED, uuid, 5, state="deleted"))
     apply(queue, event(EventKind.MOVED, uuid, 4, host="h3"), event(EventKind.ACTIVE, uuid, 4, host="h3"))
@@ -134,7 +134,7 @@ def test_an_old_event_cannot_bring_back_what_has_ended(queue: Queue) -> None:
 
 
 @pytest.mark.parametrize("kind", [EventKind.MOVED, EventKind.ACTIVE, EventKind.ENDED])
-def test_what_another_cell_says_of_an_instance_does_not_count(queue: Queue, kind: EventKind) -> None:
+def test_another_cells_events_of_an_instance_are_ignored(queue: Queue, kind: EventKind) -> None:
     """Of one in this cell, of one in no cell yet, and of one that is unknown."""
     [uuid] = handed_over(queue)
     [queued] = queue.claimed()
@@ -196,7 +196,7 @@ class TestCursor:
         assert queue.site.claimed() == {}
         assert queue.site.overfull() == []
 
-    def test_capacities_come_with_their_page_or_not_at_all(self, queue: Queue) -> None:
+    def test_capacities_come_with_their_page_or_never(self, queue: Queue) -> None:
         position = FeedPosition(cell_uuid=CELL, cursor=queue.database.write(events.lock_cursor, CELL), upto=1)
         host = next(host for host, home in queue.site.homes.items() if home == CELL)
         queue.ledger.write(events.apply_page, position, [], [fleet.node(host, vcpus=48), fleet.node("new", vcpus=8)])
@@ -223,7 +223,7 @@ class TestGroups:
         apply(queue, event(EventKind.ACTIVE, uuid, 3, host=target, has_group=True))
         assert [(slot.host, slot.held) for slot in queue.site.slots()] == [(target, False)]
 
-    def test_moved_and_active_on_one_page_leave_one_place(self, queue: Queue) -> None:
+    def test_moved_and_active_together_leave_one_place(self, queue: Queue) -> None:
         [uuid] = handed_over(queue, group=fleet.group(GroupPolicy.ANTI_AFFINITY), max_attempts=3)
         target = next(slot.host for slot in queue.site.slots() if slot.held)
         said: dict[str, Any] = {"host": target, "has_group": True}

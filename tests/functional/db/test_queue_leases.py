@@ -16,7 +16,7 @@ from tests.support.transactions import run_threads
 LATER = NOW + LEASE + 1.0
 
 
-def test_a_lease_takes_the_whole_batch_under_the_next_fence(queue: Queue) -> None:
+def test_a_lease_takes_complete_batches_under_next_fence(queue: Queue) -> None:
     spec = queue.accept(3, deadline=2000.0)
     [batch] = queue.database.write(leases.lease_batches, "one", [spec.batch_id], NOW, LEASE)
     assert (batch.batch_id, batch.spec) == (spec.batch_id, spec)
@@ -31,7 +31,7 @@ def test_a_lease_takes_the_whole_batch_under_the_next_fence(queue: Queue) -> Non
     assert {(r.state, r.fence, r.owner, r.lease_until) for r in rows.values()} == {("leased", 1, "one", NOW + LEASE)}
 
 
-def test_what_is_leased_is_neither_waiting_nor_leased_again(queue: Queue) -> None:
+def test_a_leased_request_neither_waits_nor_leases_again(queue: Queue) -> None:
     spec = queue.accept(2)
     assert queue.database.read(leases.list_waiting, NOW, 10) == [spec.batch_id]
     queue.lease(spec.batch_id)
@@ -40,7 +40,7 @@ def test_what_is_leased_is_neither_waiting_nor_leased_again(queue: Queue) -> Non
     assert {row.owner for row in queue.requests().values()} == {"one"}
 
 
-def test_a_lease_that_ran_out_is_taken_over_under_a_higher_fence(queue: Queue) -> None:
+def test_an_expired_lease_continues_under_a_higher_fence(queue: Queue) -> None:
     spec = queue.accept(2)
     first = queue.lease(spec.batch_id)
     assert queue.database.read(leases.list_waiting, LATER, 10) == [spec.batch_id]
@@ -49,7 +49,7 @@ def test_a_lease_that_ran_out_is_taken_over_under_a_higher_fence(queue: Queue) -
     assert {(row.owner, row.lease_until) for row in queue.requests().values()} == {("two", LATER + LEASE)}
 
 
-def test_several_batches_are_leased_at_once_each_with_its_own_spec(queue: Queue) -> None:
+def test_several_batches_are_leased_with_their_respective_specs(queue: Queue) -> None:
     specs = {spec.batch_id: spec for spec in (queue.accept(2), queue.accept(1), queue.accept(3))}
     batches = queue.database.write(leases.lease_batches, "one", [*specs, "unknown"], NOW, LEASE)
     assert {batch.batch_id: batch.spec for batch in batches} == specs
@@ -57,7 +57,7 @@ def test_several_batches_are_leased_at_once_each_with_its_own_spec(queue: Queue)
     assert queue.database.write(leases.lease_batches, "one", [], NOW, LEASE) == []
 
 
-def test_only_what_is_still_queued_of_a_batch_is_leased(queue: Queue) -> None:
+def test_only_the_queued_rest_of_batches_is_leased(queue: Queue) -> None:
     spec = queue.accept(4)
     fences = queue.lease(spec.batch_id)
     handed, buried, deleted, left = fences
@@ -67,7 +67,7 @@ def test_only_what_is_still_queued_of_a_batch_is_leased(queue: Queue) -> None:
     assert queue.lease(spec.batch_id, now=LATER) == {left: 2}
 
 
-def test_the_most_urgent_and_then_the_oldest_wait_in_front(queue: Queue) -> None:
+def test_the_most_urgent_then_the_oldest_come_first(queue: Queue) -> None:
     newest, oldest, urgent = (queue.accept(2, now=at).batch_id for at in (30.0, 10.0, 20.0))
 
     def raise_priority(tx: Connection) -> None:
@@ -92,7 +92,7 @@ def test_more_requests_than_fit_into_one_statement(queue: Queue) -> None:
     assert {mapped.fence for mapped in queue.mapped().values()} == {2}
 
 
-def test_conductors_that_meet_never_hold_one_request_under_one_fence(queue: Queue) -> None:
+def test_concurrent_conductors_never_share_request_and_fence(queue: Queue) -> None:
     """Leases that run out at once, and six conductors after the same batches."""
     batches = [queue.accept(5).batch_id for _ in range(3)]
     held: list[tuple[str, int]] = []
@@ -137,7 +137,7 @@ class TestRefence:
         assert queue.database.write(leases.refence_requests, {"unknown": 1}) == {}
         assert queue.database.write(leases.refence_requests, {}) == {}
 
-    def test_a_request_that_nobody_drives_has_no_fence_to_change(self, queue: Queue) -> None:
+    def test_a_request_without_driver_has_no_fence_changed(self, queue: Queue) -> None:
         queue.accept(1)
         [uuid] = queue.requests()
         assert queue.database.write(leases.refence_requests, {uuid: 0}) == {}
@@ -168,14 +168,14 @@ class TestRenew:
         assert queue.database.read(leases.list_waiting, NOW + 1.0, 10) == [spec.batch_id]
         assert queue.lease(spec.batch_id, now=NOW + 1.0) == dict.fromkeys(fences, 2)
 
-    def test_a_lease_that_was_taken_over_is_not_touched(self, queue: Queue) -> None:
+    def test_a_lease_after_takeover_is_not_touched(self, queue: Queue) -> None:
         spec = queue.accept(2)
         old = queue.lease(spec.batch_id)
         queue.lease(spec.batch_id, owner="two", now=LATER)
         queue.database.write(leases.renew_leases, old, 0.0)
         assert {row.lease_until for row in queue.requests().values()} == {LATER + LEASE}
 
-    def test_a_claim_that_locks_a_request_does_not_hold_up_the_leases_of_others(self, queue: Queue) -> None:
+    def test_a_claims_request_lock_delays_no_other_leases(self, queue: Queue) -> None:
         if queue.database.dialect == "sqlite":
             pytest.skip("a file has one writer at a time")
         spec = queue.accept(3)

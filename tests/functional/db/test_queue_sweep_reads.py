@@ -48,7 +48,7 @@ def test_fates_are_what_was_decided(queue: Queue) -> None:
     assert queue.database.read(mappings.states_by_uuid, []) == {}
 
 
-def test_deleting_lists_what_a_cell_has_not_confirmed_page_by_page(queue: Queue) -> None:
+def test_deleting_lists_unconfirmed_deletes_page_by_page(queue: Queue) -> None:
     spec = queue.accept(9)
     fences = queue.lease(spec.batch_id)
     uuids = sorted(fences)
@@ -130,7 +130,7 @@ def test_what_is_only_recorded_is_seen_too(queue: Queue) -> None:
     assert look(queue) == NOTHING_DUE
 
 
-def test_a_look_reads_the_epochs_in_its_one_statement(queue: Queue) -> None:
+def test_a_look_reads_epochs_in_its_statement(queue: Queue) -> None:
     for kind in (Epoch.HOSTS, Epoch.FEEDS):
         queue.database.write(epochs.bump_epoch, kind)
     queue.accept(1)

@@ -40,7 +40,7 @@ def test_the_log_names_table_key_and_column(tmp_path: Path, caplog: pytest.LogCa
     database.dispose_connections()
 
 
-def test_a_page_of_servers_is_as_long_as_it_would_be_without_the_row(tmp_path: Path) -> None:
+def test_a_page_of_servers_skips_unreadable_rows(tmp_path: Path) -> None:
     front = Front(tmp_path)
     oldest, bad, newest = (front.boot(name, TENANT) for name in ("oldest", "bad", "newest"))
     damage(front.database, tables.instance_mappings.c.seen, "weird", tables.instance_mappings.c.instance_uuid == bad)

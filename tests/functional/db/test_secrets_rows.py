@@ -60,7 +60,7 @@ def accept(database: Database, count: int = 1) -> RequestSpec:
 
 
 class TestQueued:
-    def test_they_stay_while_a_request_of_the_batch_is_queued(self, api: Database) -> None:
+    def test_they_stay_while_the_batch_has_queued_requests(self, api: Database) -> None:
         queue = Queue(api)
         handed, deleted, waiting = accept(api, 2), accept(api), accept(api)
         assert api.read(secrets.of_request, handed.batch_id) == LONG
@@ -125,7 +125,7 @@ def move(cell: Database, uuid: str, state: State) -> None:
 
 class TestBuilding:
     @pytest.mark.parametrize("state", [state for state in State if state is not State.UNKNOWN])  # which is never written
-    def test_they_are_erased_when_nothing_of_the_batch_can_ask_for_them(self, cell: Database, state: State) -> None:
+    def test_they_are_erased_when_the_batch_is_finished(self, cell: Database, state: State) -> None:
         stage(cell, "u1", "u2")
         stage(cell, "v1", spec=OTHER)
         move(cell, "u1", State.ACTIVE)
@@ -148,7 +148,7 @@ class TestBuilding:
         cell.write(staging.remove_staged, ["u1"])
         assert sweep(cell) == [SPEC.batch_id]
 
-    def test_staging_again_seals_anew_and_without_secrets_writes_none(self, cell: Database) -> None:
+    def test_staging_again_seals_again_or_writes_none(self, cell: Database) -> None:
         stage(cell, "u1")
         cell.write(staging.stage_instances, SPEC, [new("u1", fence=2)], NOW, "sealed again")
         assert cell.read(secrets.of_builds, ["u1"])["u1"].sealed == "sealed again"
@@ -208,13 +208,13 @@ class TestStagedWhileErasing:
         assert server_cell.write(secrets.erase_builds, found) == []
         assert self.kept(server_cell) == LONG
 
-    def test_a_sweep_that_was_overtaken_looks_again_under_the_lock(self, server_cell: Database) -> None:
+    def test_an_overtaken_sweep_looks_again_under_lock(self, server_cell: Database) -> None:
         found = self.done_before(server_cell)
         stage(server_cell, "u2")
         assert server_cell.write(secrets.erase_builds, found) == []
         assert self.kept(server_cell) == LONG
 
-    def test_a_stage_that_meets_a_sweep_writes_them_again(self, server_cell: Database) -> None:
+    def test_a_stage_meeting_a_sweep_writes_them_again(self, server_cell: Database) -> None:
         found = self.done_before(server_cell)
         erasing = Paused(server_cell, lambda tx: secrets.erase_builds(tx, found))
         assert erasing.reached.wait(PATIENCE)

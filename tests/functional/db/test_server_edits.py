@@ -79,7 +79,7 @@ def open_operation(tx: Connection, server: str, twin: str) -> None:
     tx.execute(sa.update(mapping).where(mapping.c.instance_uuid == server).values(last_number=mapping.c.last_number + 4))
 
 
-def test_an_edit_changes_what_it_names_and_nothing_else(queue: Queue) -> None:
+def test_an_edit_changes_nothing_unnamed(queue: Queue) -> None:
     server = boot(queue)
     before = row(queue, server)
     edited = change(queue, server, Edit(name="db", metadata={"role": "db"}))
@@ -98,7 +98,7 @@ def test_an_edit_of_nothing_writes_nothing(queue: Queue) -> None:
     assert row(queue, server) == before
 
 
-def test_a_cleared_description_is_not_that_of_the_request(queue: Queue) -> None:
+def test_a_cleared_description_is_not_the_requests(queue: Queue) -> None:
     server = boot(queue)
     for text, shown in (("", None), ("back end", "back end")):
         edited = change(queue, server, Edit(description=text))
@@ -118,7 +118,7 @@ def test_what_is_not_there_is_not_edited(queue: Queue) -> None:
     assert change(queue, server, Edit(name="n"), project_id=row(queue, server)["project_id"]) is not None
 
 
-def test_the_body_that_is_shown_is_edited_and_not_the_one_before(queue: Queue) -> None:
+def test_the_visible_body_is_edited_not_its_predecessor(queue: Queue) -> None:
     server = boot(queue)
     body = add_body(queue, server)
     queue.database.write(point_to, server, body)
@@ -133,7 +133,7 @@ def test_the_body_that_is_shown_is_edited_and_not_the_one_before(queue: Queue) -
     assert [s.body_uuid for s in queue.database.read(mappings.list_, ServerQuery(tags=("t",), metadata=(("k", "v"),)))] == [body]
 
 
-def test_the_twin_of_an_open_operation_is_edited_alike(queue: Queue) -> None:
+def test_an_open_operations_twin_is_edited_alike(queue: Queue) -> None:
     """Unless it was given up."""
     server = boot(queue)
     twin = add_body(queue, server, hidden=True)
@@ -152,7 +152,7 @@ def test_the_twin_of_an_open_operation_is_edited_alike(queue: Queue) -> None:
     assert (row(queue, server)["name"], row(queue, twin)) == ("one", before)
 
 
-def test_a_resize_that_is_reverted_keeps_the_edits_made_meanwhile(queue: Queue) -> None:
+def test_a_reverted_resize_retains_edits_since(queue: Queue) -> None:
     """While the user is to confirm it, the twin is the server, and the source may be so again."""
     server = boot(queue)
     twin = add_body(queue, server)
@@ -163,7 +163,7 @@ def test_a_resize_that_is_reverted_keeps_the_edits_made_meanwhile(queue: Queue) 
 
 
 @pytest.mark.parametrize("database", ["mariadb", "postgresql"], indirect=True)
-def test_an_edit_that_meets_a_new_operation_reaches_its_twin(queue: Queue) -> None:
+def test_an_edit_during_a_new_operation_reaches_twins(queue: Queue) -> None:
     """The operation is accepted after the edit has looked for one, and before it has locked the row. SQLite has one writer."""
     server = boot(queue)
     twins: list[str] = []
@@ -255,7 +255,7 @@ def test_filters_go_by_what_the_server_has_now(queue: Queue) -> None:
     assert listed(queue, locked=False) == {server, sibling}
 
 
-def test_servers_are_sorted_by_the_descriptions_that_they_have_now(queue: Queue) -> None:
+def test_servers_are_sorted_by_their_present_descriptions(queue: Queue) -> None:
     """One that was cleared sorts like none, which is the lowest."""
     first, second, third = (boot(queue) for _ in range(3))
     for server, text in ((first, "z"), (third, "")):
@@ -276,7 +276,7 @@ def test_any_printable_text_comes_back_and_is_found(queue: Queue) -> None:
         assert listed(queue, tags=(text,), metadata=((text, text),)) == {server}
 
 
-def test_a_locked_server_is_deleted_only_by_who_may_ignore_that(queue: Queue) -> None:
+def test_a_locked_servers_delete_needs_the_override_right(queue: Queue) -> None:
     """A refused delete changes nothing, neither the row nor the queue."""
     server = boot(queue)
     assert change(queue, server, Edit(locked_by="admin")) is not None

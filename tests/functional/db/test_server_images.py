@@ -56,7 +56,7 @@ def due(moves: Moves) -> list[str]:
     return list(moves.database.read(image_removals.list_due, 100))
 
 
-def test_an_image_is_complete_once_its_cell_has_told(moves: Moves) -> None:
+def test_an_image_is_complete_after_its_cells_report(moves: Moves) -> None:
     server = moves.active()
     operation = ask(moves, server)
     assert seen(moves) == {operation.uuid: False}
@@ -69,7 +69,7 @@ def test_an_image_is_complete_once_its_cell_has_told(moves: Moves) -> None:
     assert seen(moves) == {operation.uuid: True}, "it outlives its server"
 
 
-def test_an_image_that_fails_leaves_the_server_as_it_was(moves: Moves) -> None:
+def test_a_failed_image_does_not_change_the_server(moves: Moves) -> None:
     server = moves.active()
     operation = ask(moves, server)
     tell(moves, operation, TaskState.FAILED)
@@ -81,7 +81,7 @@ def test_an_image_that_fails_leaves_the_server_as_it_was(moves: Moves) -> None:
     assert (moves.server(server).power, moves.server(server).task_state) == (Power.ON, TaskState.DONE)
 
 
-def test_what_a_host_may_still_write_is_removed_later(moves: Moves) -> None:
+def test_images_a_host_may_write_are_removed_later(moves: Moves) -> None:
     late, deleted = moves.active(), moves.active()
     first, second = ask(moves, late), ask(moves, deleted)
     moves.step("time_out", first)
@@ -93,7 +93,7 @@ def test_what_a_host_may_still_write_is_removed_later(moves: Moves) -> None:
     assert due(moves) == sorted([first.uuid, second.uuid])
 
 
-def test_backups_of_a_type_are_rotated_for_each_server(moves: Moves) -> None:
+def test_backups_of_a_type_rotate_per_server(moves: Moves) -> None:
     server, other = moves.active(), moves.active()
     kept = []
     for backup_type in ("weekly", ""):

@@ -77,13 +77,13 @@ def record(queue: Queue, scope: NameScope) -> tuple[int, list[SharedName]]:
     return changed, shared
 
 
-def test_names_that_may_be_the_same_are_not_recorded(queue: Queue) -> None:
+def test_names_that_need_not_differ_go_unrecorded(queue: Queue) -> None:
     boot(queue, "web", OFF)
     rename(queue, boot(queue, "web", OFF), "db", OFF)
     assert keys(queue) == {}
 
 
-def test_a_name_is_taken_in_its_project_in_any_case(queue: Queue) -> None:
+def test_a_name_is_unique_per_project_ignoring_case(queue: Queue) -> None:
     server = boot(queue, "Straße")
     with pytest.raises(errors.Conflict, match="Instance STRASSE already exists"):
         boot(queue, "STRASSE")
@@ -98,7 +98,7 @@ def test_a_global_name_is_taken_in_every_project(queue: Queue) -> None:
         boot(queue, "WEB", GLOBAL, project="p2")
 
 
-def test_a_batch_with_one_name_that_is_taken_is_refused_as_a_whole(queue: Queue) -> None:
+def test_a_batch_with_one_used_name_is_refused(queue: Queue) -> None:
     taken = boot(queue, "web-2")
     with pytest.raises(errors.Conflict, match="Instance web-2 already exists"):
         accept(queue, batch("web-1", "web-2", "web-3"))
@@ -117,7 +117,7 @@ def test_batches_of_one_transaction_have_different_names(queue: Queue) -> None:
         queue.database.write(accept_batches, [batch("other"), batch("DB")], NOW)
 
 
-def test_a_batch_that_a_quota_makes_one_server_has_the_plain_name(queue: Queue) -> None:
+def test_a_batch_cut_to_one_has_plain_names(queue: Queue) -> None:
     queue.database.write(quotas.change_limits, "p1", OwnLimits(instances=1))
     asked = batch("web-1", "web-2", at_least=1)
     assert queue.database.read(foresee_accept, asked) == (1, [])
@@ -138,13 +138,13 @@ def test_what_is_foreseen_is_what_happens(queue: Queue) -> None:
     assert queue.database.read(foresee_accept, batch("web-3", scope=OFF)) == (1, [])
 
 
-def test_a_repeated_request_is_answered_although_its_name_is_taken(queue: Queue) -> None:
+def test_a_repeated_request_succeeds_despite_its_used_name(queue: Queue) -> None:
     first = accept(queue, batch("web"), token="once")
     assert accept(queue, batch("web"), token="once") == first
 
 
 @pytest.mark.parametrize("several", [False, True])
-def test_of_those_who_ask_for_a_name_at_the_same_time_one_gets_it(queue: Queue, several: bool) -> None:
+def test_of_concurrent_requests_one_gets_the_name(queue: Queue, several: bool) -> None:
     """Also if each asks for several names, in another order than the other."""
     for attempt in range(6):
         start = threading.Barrier(4)
@@ -162,7 +162,7 @@ def test_of_those_who_ask_for_a_name_at_the_same_time_one_gets_it(queue: Queue, 
         assert len(won) == len(names)
 
 
-def test_of_a_boot_and_a_rename_at_the_same_time_one_gets_the_name(queue: Queue) -> None:
+def test_a_concurrent_boot_or_rename_gets_the_name(queue: Queue) -> None:
     for attempt in range(6):
         name, server, start = f"n{attempt}", boot(queue, f"old{attempt}"), threading.Barrier(2)
 
@@ -178,7 +178,7 @@ def test_of_a_boot_and_a_rename_at_the_same_time_one_gets_the_name(queue: Queue)
         assert list(keys(queue).values()).count(str(name_key(PROJECT, "p1", name))) == 1
 
 
-def test_a_rename_takes_the_new_name_and_frees_the_old_one(queue: Queue) -> None:
+def test_a_rename_takes_one_name_and_frees_another(queue: Queue) -> None:
     server, other = boot(queue, "web"), boot(queue, "db")
     with pytest.raises(errors.Conflict, match="Instance DB already exists"):
         rename(queue, server, "DB")
@@ -201,7 +201,7 @@ def test_a_delete_frees_the_name(queue: Queue) -> None:
     assert set(keys(queue).values()) == {name_key(PROJECT, "p1", "handed")}
 
 
-def test_the_name_stays_with_a_server_that_moves_until_it_is_deleted(queue: Queue) -> None:
+def test_the_name_stays_with_moving_servers_until_deletion(queue: Queue) -> None:
     server = boot(queue, "web")
     twin = add_body(queue, server, name_key=None)
     queue.database.write(open_operation, server, twin)

@@ -76,7 +76,7 @@ def due(moves: Moves) -> list[str]:
     return list(moves.database.read(image_removals.list_due, 100))
 
 
-def test_a_server_leaves_its_host_once_its_snapshot_is_complete(moves: Moves) -> None:
+def test_a_server_offloads_after_its_complete_snapshot(moves: Moves) -> None:
     server = moves.active()
     before = moves.used()
     operation = moves.accept(server, OperationKind.SHELVE)
@@ -98,14 +98,14 @@ def test_a_server_leaves_its_host_once_its_snapshot_is_complete(moves: Moves) ->
     assert due(moves) == []
 
 
-def test_a_guest_that_was_started_again_is_not_offloaded(moves: Moves) -> None:
+def test_a_restarted_guest_is_not_offloaded(moves: Moves) -> None:
     server = moves.active()
     operation = saved(moves, server)
     tell(moves, server, operation.number + 3, TaskState.ORDERED, Power.ON)
     assert not offload(moves, operation)
 
 
-def test_a_server_whose_request_cannot_be_read_stays_on_its_host(moves: Moves) -> None:
+def test_a_server_with_unreadable_request_stays_in_place(moves: Moves) -> None:
     server = moves.active()
     operation = saved(moves, server)
     batch = moves.server(server).batch_id
@@ -120,7 +120,7 @@ def test_a_server_whose_request_cannot_be_read_stays_on_its_host(moves: Moves) -
     assert offload(moves, operation)
 
 
-def test_a_snapshot_that_fails_leaves_the_server_as_it_was(moves: Moves) -> None:
+def test_a_failed_snapshot_does_not_change_the_server(moves: Moves) -> None:
     server = moves.active()
     operation = moves.accept(server, OperationKind.SHELVE)
     moves.tell(
@@ -141,7 +141,7 @@ def test_a_snapshot_that_fails_leaves_the_server_as_it_was(moves: Moves) -> None
     assert due(moves) == [operation.uuid]
 
 
-def test_a_shelved_server_has_no_place_in_its_group_and_comes_back_by_its_policy(moves: Moves) -> None:
+def test_a_shelved_server_returns_by_its_groups_policy(moves: Moves) -> None:
     group = fleet.group(GroupPolicy.ANTI_AFFINITY)
     one, other = (moves.active(group=group) for _ in range(2))
     shelved(moves, one)
@@ -150,7 +150,7 @@ def test_a_shelved_server_has_no_place_in_its_group_and_comes_back_by_its_policy
     assert moves.placed(unshelve).host != moves.body(other).server.host
 
 
-def test_an_unshelved_server_takes_its_snapshot_from_the_list_of_what_is_kept(moves: Moves) -> None:
+def test_an_unshelved_servers_snapshot_leaves_the_retained_list(moves: Moves) -> None:
     server = moves.active()
     before = moves.used()
     shelve = shelved(moves, server)
@@ -167,7 +167,7 @@ def test_an_unshelved_server_takes_its_snapshot_from_the_list_of_what_is_kept(mo
     assert (moves.used(), due(moves)) == (before, [shelve.uuid])
 
 
-def test_an_unshelve_that_is_given_up_keeps_the_snapshot(moves: Moves) -> None:
+def test_a_cancelled_unshelve_keeps_the_snapshot(moves: Moves) -> None:
     server = moves.active()
     shelved(moves, server)
     unshelve = moves.accept(server, OperationKind.UNSHELVE)
@@ -192,7 +192,7 @@ def test_the_snapshot_of_a_deleted_server_is_removed(moves: Moves) -> None:
     assert due(moves) == []
 
 
-def test_an_evacuation_brings_a_server_that_was_being_shelved_back_as_it_was(moves: Moves) -> None:
+def test_an_evacuation_restores_a_server_during_its_shelving(moves: Moves) -> None:
     server = moves.active()
     shelve = moves.accept(server, OperationKind.SHELVE)
     tell(moves, server, shelve.number, TaskState.RUNNING)
@@ -209,7 +209,7 @@ def test_a_shelved_server_takes_no_other_operation(moves: Moves, kind: Operation
         moves.accept(server, kind)
 
 
-def test_a_snapshot_that_cannot_be_removed_holds_up_no_other(moves: Moves, tmp_path: Path) -> None:
+def test_an_unremovable_snapshot_holds_up_no_other(moves: Moves, tmp_path: Path) -> None:
     """Without a store, or with one that is away, nothing is forgotten."""
     names = ["odd", "one", "two"]
     moves.database.write(image_removals.add_removals, dict.fromkeys(names), NOW)

@@ -72,7 +72,7 @@ def database(server: str, tmp_path: Path) -> Iterator[Database]:
         yield made
 
 
-def test_specs_that_an_older_process_writes_meanwhile_are_found_later(database: Database) -> None:
+def test_specs_from_an_older_process_are_completed_later(database: Database) -> None:
     [migration] = [each for each in online.MIGRATIONS if each.name == "index-request-specs"]
     specs = {"good": stored.dump_value(asked())} | ODD | {f"b{number}": stored.dump_value(asked(tags=())) for number in range(7)}
     database.write(write_as_before, specs)
@@ -84,7 +84,7 @@ def test_specs_that_an_older_process_writes_meanwhile_are_found_later(database: 
     assert found(database, metadata=tuple(METADATA.items())) == {"good"} | {f"b{number}" for number in range(7)}
 
 
-def test_a_value_that_no_column_holds_costs_nothing_else(database: Database) -> None:
+def test_a_value_unfit_for_columns_costs_nothing_else(database: Database) -> None:
     """It comes from a cell that was written to by others: its spec is put back all the same."""
     odd = asked(tags=("ok", "a\0b", "long" * 100), metadata={"k": "\x1b", "role": "web"}, key_name="k" * 300, description="\0")
     texts = {"odd": stored.dump_value(odd), "undecodable": "{"}

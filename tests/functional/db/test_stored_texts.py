@@ -24,7 +24,7 @@ PAIRS = [("a", "a "), ("a", "A"), ("é", "e\u0301"), ("ß", "ss"), ("a", "a\u200
 
 
 @pytest.mark.parametrize("server", SERVERS)
-def test_texts_that_differ_are_two_keys_on_every_server(server: str, tmp_path: Path) -> None:
+def test_texts_that_differ_are_two_keys_everywhere(server: str, tmp_path: Path) -> None:
     tags = tuple(dict.fromkeys(tag for pair in PAIRS for tag in pair))
     spec = fleet.spec(properties=ServerProperties(tags=tags))
     new = staging.NewInstance(instance=Instance(uuid="u1", state=State.STAGED, fence=1), name="n", launch_index=0, created_at=1.0)
@@ -68,7 +68,7 @@ def test_mariadb_stores_the_longest_history(tmp_path: Path) -> None:
         assert stored.load_text(details, tuple[Attempt, ...]) == history
 
 
-def test_updates_of_many_rows_find_their_index_on_mariadb(tmp_path: Path) -> None:
+def test_updates_of_many_rows_use_indexes_on_mariadb(tmp_path: Path) -> None:
     """Their constants have the collation of the connection."""
     statement = (
         "EXPLAIN UPDATE (SELECT 'u1' AS row_uuid, 5 AS to_fence UNION ALL SELECT 'u2', 6) AS w STRAIGHT_JOIN instances AS t "

@@ -56,7 +56,7 @@ def test_a_database_tells_its_own_time(tmp_path: Path, ground: str, skew: float,
 
 
 @pytest.mark.parametrize("ground", ["sqlite", *GROUNDS[1:]])
-def test_the_mark_rises_again_at_once_after_the_databases_clock_was_set_back(tmp_path: Path, ground: str) -> None:
+def test_the_mark_rises_immediately_after_clock_corrections(tmp_path: Path, ground: str) -> None:
     """Else no task would begin in any cell whose conductor starts before that clock is where it was."""
     with database_on(ground, tmp_path, "api") as database:
         first = database.write(incarnation.advance_mark)
@@ -92,7 +92,7 @@ def test_a_boot_of_a_skewed_conductor_is_built(site: Ground, skew: float, skewed
     assert site.cloud.mapped(uuid).cell_uuid not in (None, CELL0_UUID)
 
 
-def test_a_lease_of_a_clock_that_was_ahead_is_over(site: Ground) -> None:
+def test_a_lease_by_a_fast_clock_is_over(site: Ground) -> None:
     """Whoever wrote it is gone, or was stepped back: nothing is parked until its time comes."""
     site.conductor.builder.lease_seconds = LEASE
     spec = site.cloud.accept(timeout=2 * HOUR)
@@ -104,7 +104,7 @@ def test_a_lease_of_a_clock_that_was_ahead_is_over(site: Ground) -> None:
 
 
 @SKEWS
-def test_what_is_left_until_a_deadline_is_left_in_the_cell_too(site: Ground, skew: float) -> None:
+def test_time_remaining_until_deadlines_is_equal_in_cells(site: Ground, skew: float) -> None:
     """The clock of a cell's database is an hour off the API database's."""
     for name in ("cell1", "cell2"):
         site.conductor.cell(name).write(lambda tx: None)  # a new connection reads the real clock
@@ -118,7 +118,7 @@ def test_what_is_left_until_a_deadline_is_left_in_the_cell_too(site: Ground, ske
 
 
 @SKEWS
-def test_summaries_are_dated_by_the_database_that_holds_them(site: Ground, skew: float) -> None:
+def test_summaries_are_dated_by_the_database_holding_them(site: Ground, skew: float) -> None:
     """So that a delete that was lost is told again in time, whatever the cell's clock says."""
     [uuid] = site.ordered()
     applying.build(site.cloud, [uuid])

@@ -44,7 +44,7 @@ def fill(tx: Connection, batches: range, project: str = "") -> None:
 
 
 @pytest.mark.parametrize("server", SERVERS)
-def test_processes_of_the_release_before_go_on_and_are_charged_for_by_a_repair(server: str, tmp_path: Path) -> None:
+def test_a_repair_charges_servers_of_the_previous_release(server: str, tmp_path: Path) -> None:
     with url_on(server, tmp_path) as url:
         sync_schema(url, "api")
         database = Database(url)

@@ -78,7 +78,7 @@ def of(count: int) -> QuotaUsage:
     return QuotaUsage.of_flavor(SIZE, count)
 
 
-def test_a_hundred_at_once_of_two_users_are_admitted_up_to_the_limit_of_each(queue: Queue) -> None:
+def test_concurrent_requests_of_two_users_respect_both_limits(queue: Queue) -> None:
     limit(queue, "u", instances=20)
     limit(queue, "v", cores=30)
     together = threading.Barrier(100)
@@ -103,7 +103,7 @@ def test_a_hundred_at_once_of_two_users_are_admitted_up_to_the_limit_of_each(que
     assert met["deadlock"] == 0
 
 
-def test_fewer_servers_are_made_where_the_minimum_allows_it(queue: Queue) -> None:
+def test_fewer_servers_are_created_if_minimum_allows(queue: Queue) -> None:
     limit(queue, "u", instances=3)
     accept(queue, "u")
     assert len(accept(queue, "u", 5, least=1)) == 2
@@ -114,7 +114,7 @@ def test_fewer_servers_are_made_where_the_minimum_allows_it(queue: Queue) -> Non
     assert used(queue, "v") is None
 
 
-def test_what_the_user_has_already_counts_from_the_first_limit_on(queue: Queue) -> None:
+def test_usage_before_the_first_limit_counts_too(queue: Queue) -> None:
     first, second, _ = accept(queue, "u", 3)
     accept(queue, "u", project="q")
     accept(queue, "v")
@@ -138,7 +138,7 @@ def test_servers_in_error_count_until_they_are_deleted(queue: Queue) -> None:
     accept(queue, "u")
 
 
-def test_nothing_is_looked_for_while_no_user_of_the_project_has_limits(queue: Queue) -> None:
+def test_nothing_is_read_while_no_user_has_limits(queue: Queue) -> None:
     """Accepts and deletes then run the statements that they ran before there were limits of users."""
     limit(queue, "u", project="other", instances=5)
 
@@ -172,7 +172,7 @@ def test_batches_accepted_together_are_charged_to_their_users(queue: Queue) -> N
     assert (used(queue, "u"), used(queue, "v")) == (of(3), of(3))
 
 
-def test_a_dry_run_says_what_the_user_may_have(queue: Queue) -> None:
+def test_a_dry_run_says_the_users_remaining_room(queue: Queue) -> None:
     limit(queue, "u", instances=2)
     assert queue.database.read(foresee_accept, arrival("u", 5, least=1))[0] == 2
     assert queue.database.read(foresee_accept, arrival("v", 5, least=1)) == (5, [])
@@ -180,7 +180,7 @@ def test_a_dry_run_says_what_the_user_may_have(queue: Queue) -> None:
     assert (count, refusal) == (3, "Quota exceeded for instances: Requested 3, but already used 0 of 2 instances of this user")
 
 
-def test_everything_at_once_ends_with_what_the_rows_say(queue: Queue) -> None:
+def test_all_operations_at_once_end_matching_the_rows(queue: Queue) -> None:
     """Boots and deletes while limits of users come, change and go, in two projects."""
     known: list[str] = []
 
@@ -219,7 +219,7 @@ def test_everything_at_once_ends_with_what_the_rows_say(queue: Queue) -> None:
 # -- limits ----------------------------------------------------------------------------------------------------------------------
 
 
-def test_a_limit_is_between_the_usage_and_what_the_project_leaves_beside_other_users(queue: Queue) -> None:
+def test_a_users_limit_lies_between_usage_and_remainder(queue: Queue) -> None:
     accept(queue, "u", 3)
     queue.database.write(quotas.change_limits, "p", OwnLimits(instances=10))
     limit(queue, "v", instances=4, cores=99)
@@ -242,13 +242,13 @@ def test_a_limit_is_between_the_usage_and_what_the_project_leaves_beside_other_u
     assert found.own == OwnLimits(cores=99)
 
 
-def test_the_default_limit_of_projects_bounds_users_where_theirs_has_none(queue: Queue) -> None:
+def test_the_projects_default_limit_bounds_unlimited_users(queue: Queue) -> None:
     with pytest.raises(errors.Invalid, match="less than or equal to 5"):
         limit(queue, "u", instances=6, most=5)
     limit(queue, "u", instances=5, most=5)
 
 
-def test_a_projects_limit_is_at_least_the_sum_of_its_users(queue: Queue) -> None:
+def test_a_projects_limit_covers_its_users_sum(queue: Queue) -> None:
     limit(queue, "u", instances=6)
     limit(queue, "v", instances=4, ram=-1)
     with pytest.raises(
@@ -269,7 +269,7 @@ def test_all_users_lose_their_limits_together(queue: Queue) -> None:
     queue.database.write(quotas.forget_users, "p")
 
 
-def test_two_users_do_not_get_more_than_the_project_between_them(queue: Queue) -> None:
+def test_two_users_together_respect_the_projects_limit(queue: Queue) -> None:
     """Whoever sets the second limit sees the first."""
     queue.database.write(quotas.change_limits, "p", OwnLimits(instances=10))
     together = threading.Barrier(8)
@@ -306,7 +306,7 @@ def test_the_audit_names_what_differs_and_repairs_it(queue: Queue) -> None:
     assert used(queue, "u") == of(4)
 
 
-def test_the_servers_of_a_user_in_a_group_are_counted_apart(queue: Queue) -> None:
+def test_the_servers_of_group_users_are_counted_apart(queue: Queue) -> None:
     group = fleet.group(GroupPolicy.SOFT_AFFINITY)
 
     def join(user: str, most: int) -> None:

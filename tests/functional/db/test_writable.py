@@ -28,7 +28,7 @@ def fill(tx: ApiTransaction) -> None:
     tx.execute(sa.text("INSERT INTO filler VALUES (hex(zeroblob(1000000)))"))
 
 
-def test_a_write_without_room_is_trouble_until_one_succeeds(database: ApiDatabase) -> None:
+def test_a_write_without_room_is_trouble_until_success(database: ApiDatabase) -> None:
     ready.check_writable(database, "api")
     pages = database.read(lambda tx: tx.execute(sa.text("PRAGMA page_count")).scalar_one())
 
@@ -73,7 +73,7 @@ def test_a_full_disk_is_trouble_before_a_write(database: ApiDatabase, tmp_path: 
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write every file")
-def test_a_file_that_may_only_be_read_is_trouble(database: ApiDatabase, tmp_path: Path) -> None:
+def test_a_read_only_file_is_trouble(database: ApiDatabase, tmp_path: Path) -> None:
     (tmp_path / "api.sqlite").chmod(0o400)
     with pytest.raises(errors.ReadOnlyDatabase):
         ready.check_writable(database, "api")

@@ -93,7 +93,7 @@ def test_a_raw_image_may_be_hashed_by_sha256(cache: ImageCache, glance: Glance) 
         ({"disk_format": "raw"}, "has the format qcow2, but raw is declared"),
     ],
 )
-def test_an_image_that_no_host_can_use_aborts_the_build(
+def test_an_unusable_image_aborts_the_build(
     cache: ImageCache, glance: Glance, tmp_path: Path, fields: dict[str, Any], text: str
 ) -> None:
     glance.add(ONE, CONTENT, **fields)
@@ -102,7 +102,7 @@ def test_an_image_that_no_host_can_use_aborts_the_build(
     assert list((tmp_path / "cache").glob("*[!k]")) == [], "nothing but lock files"
 
 
-def test_a_backing_file_inside_a_good_record_is_found_after_the_download(cache: ImageCache, glance: Glance, tmp_path: Path) -> None:
+def test_a_backing_file_is_detected_after_the_download(cache: ImageCache, glance: Glance, tmp_path: Path) -> None:
     glance.add(ONE, qcow2(backing_file="/etc/passwd"))
     with pytest.raises(errors.BuildAborted, match="has a backing file"):
         cache.fetch_base(ONE, GO_ON)
@@ -145,7 +145,7 @@ def test_a_redirect_does_not_carry_the_token_elsewhere(glance: Glance, cache: Im
     assert glance.asked == [f"/v2/images/{ONE}"]
 
 
-def test_a_service_that_is_not_there_is_asked_again(tmp_path: Path) -> None:
+def test_an_absent_service_is_tried_again(tmp_path: Path) -> None:
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{unused.getsockname()[1]}"
@@ -164,7 +164,7 @@ def test_an_image_that_is_missing_or_refused(glance: Glance, cache: ImageCache) 
 
 
 @pytest.mark.parametrize(("visibility", "all_may"), [("public", True), ("community", True), ("private", False), ("shared", False)])
-def test_an_image_of_a_project_is_for_this_project_only(glance: Glance, cache: ImageCache, visibility: str, all_may: bool) -> None:
+def test_a_projects_image_serves_only_this_project(glance: Glance, cache: ImageCache, visibility: str, all_may: bool) -> None:
     glance.add(ONE, CONTENT, visibility=visibility, owner="p1")
     for project_id in ("p2", None):
         if all_may:
@@ -175,7 +175,7 @@ def test_an_image_of_a_project_is_for_this_project_only(glance: Glance, cache: I
     assert cache.fetch_base(ONE, GO_ON, "p1").path.exists()
 
 
-def test_the_folder_comes_first_and_one_that_is_away_is_no_answer(glance: Glance, tmp_path: Path) -> None:
+def test_the_folder_comes_first_and_absence_proves_nothing(glance: Glance, tmp_path: Path) -> None:
     store = FolderStore(tmp_path / "images")
     (tmp_path / "given").write_bytes(qcow2(seed=2))
     store.add_image(tmp_path / "given", name="of the folder", image_id=ONE)
@@ -213,7 +213,7 @@ CREDENTIAL = ("auth_type = v3applicationcredential", "application_credential_id 
     ids=["password", "v3applicationcredential"],
 )
 @pytest.mark.parametrize("path", ["", "/v2"])
-def test_agents_log_in_and_find_the_service_in_the_catalog(
+def test_agents_log_in_and_use_the_service_catalog(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, login: Callable[[str], tuple[str, ...]], path: str
 ) -> None:
     glance = Glance(SERVICE_TOKEN)
@@ -251,12 +251,12 @@ def test_a_catalog_without_the_service_is_named(tmp_path: Path) -> None:
         (("auth_type = none", "timeout = soon"), "timeout"),
     ],
 )
-def test_a_login_that_cannot_work_is_refused_at_once(tmp_path: Path, lines: tuple[str, ...], text: str) -> None:
+def test_an_impossible_login_is_refused_immediately(tmp_path: Path, lines: tuple[str, ...], text: str) -> None:
     with pytest.raises(errors.Misconfigured, match=f".glance.: .*{text}"):
         open_source(configured(tmp_path, *lines))
 
 
-def test_the_library_is_imported_only_for_a_configured_service() -> None:
+def test_the_library_is_imported_only_when_configured() -> None:
     text = (
         "import sys; from images import opts, source; from service import config;"
         "source.open_source(config.load_options([], opts.list_opts(), files=[]), '/nowhere');"

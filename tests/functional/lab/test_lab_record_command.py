@@ -34,7 +34,7 @@ def trace_of(path: Path) -> list[Arrival]:
     return list(open_trace(path).list_arrivals())
 
 
-def test_a_year_of_a_standalone_is_recorded_and_replayed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_standalones_year_is_recorded_and_replayed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     state, shell = tmp_path / "state", Shell(tmp_path / "state", capsys)
     trace, fleet, other = tmp_path / "trace.csv", tmp_path / "fleet.csv", tmp_path / "names.csv"
     with standalone(state, file_of(tmp_path, "")) as endpoint:
@@ -157,7 +157,7 @@ def test_a_date_leaves_out_what_ended_before(site: Site) -> None:
     ]
 
 
-def test_a_cell_that_is_down_is_named_and_can_be_left_out(site: Site, tmp_path: Path) -> None:
+def test_an_unreachable_cell_is_named_or_omitted(site: Site, tmp_path: Path) -> None:
     east = site.leave("east", 2, 5.0)
     site.leave("west", 1, 5.0)
     Cells(tmp_path).add_unreachable("far", "mysql+pymysql://sc:secret@127.0.0.1:1/far")

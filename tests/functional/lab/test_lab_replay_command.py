@@ -91,7 +91,7 @@ def test_all_forms_of_the_results_agree(tmp_path: Path, shell: Shell) -> None:
         assert list(csv.reader(file))[1:] == [[("" if value is None else str(value)) for value in row.values()] for row in table]
 
 
-def test_a_killed_replay_goes_on_and_ends_as_if_it_had_not_been(tmp_path: Path, shell: Shell) -> None:
+def test_a_killed_replay_continues_to_the_same_end(tmp_path: Path, shell: Shell) -> None:
     trace, fleet = made_trace(tmp_path / "trace.csv", 2 * CHECKPOINT_SERVERS + 500), made_fleet(tmp_path / "fleet.csv", 6)
     whole, killed = tmp_path / "whole", tmp_path / "killed"
     words = ["lab", "replay", str(trace), "--fleet", str(fleet), "--seed", "5", "--output"]
@@ -117,7 +117,7 @@ def test_a_killed_replay_goes_on_and_ends_as_if_it_had_not_been(tmp_path: Path, 
     assert (killed / "results.json").read_text() != (whole / "results.json").read_text()
 
 
-def test_a_replay_that_the_kernel_killed_says_what_to_do(tmp_path: Path) -> None:
+def test_a_replay_killed_by_the_kernel_suggests_remedies(tmp_path: Path) -> None:
     trace, fleet = made_trace(tmp_path / "trace.csv", 2 * CHECKPOINT_SERVERS), made_fleet(tmp_path / "fleet.csv", 6)
     words = ["lab", "replay", str(trace), "--fleet", str(fleet), "--output", str(tmp_path / "results")]
     with subprocess.Popen([sys.executable, "-m", "cli", *words], stderr=subprocess.PIPE, text=True) as process:
@@ -158,7 +158,7 @@ def test_refusals_leave_no_results(tmp_path: Path, shell: Shell) -> None:
         ("[scheduler]\nram_weight_multiplier = heavy\n", "ram_weight_multiplier"),
     ],
 )
-def test_a_configuration_that_no_scheduler_would_run_with_is_refused(tmp_path: Path, shell: Shell, text: str, why: str) -> None:
+def test_a_configuration_no_scheduler_accepts_is_refused(tmp_path: Path, shell: Shell, text: str, why: str) -> None:
     trace, fleet = made_trace(tmp_path / "trace.csv", 20), made_fleet(tmp_path / "fleet.csv", 3)
     config = tmp_path / "a.conf"
     config.write_text(text)

@@ -49,7 +49,7 @@ def start(proxies: Proxies, *boots: Boot) -> Load:
     return load
 
 
-def test_a_boot_whose_answer_is_lost_is_repeated_and_counts_once(front: Front, proxies: Proxies) -> None:
+def test_a_boot_repeated_after_lost_answers_counts_once(front: Front, proxies: Proxies) -> None:
     proxies.mute_links(["api"])
     load = start(proxies, Boot(number=1, at=0.0, count=3, deletes=1))
     assert wait_until(lambda: len(front.uuids()) == 3, PATIENCE), "accepted, and nobody knows"
@@ -66,7 +66,7 @@ def test_a_boot_whose_answer_is_lost_is_repeated_and_counts_once(front: Front, p
     assert load.complaints == []
 
 
-def test_answers_that_must_not_come_are_told_and_end_nothing_else(front: Front, proxies: Proxies) -> None:
+def test_forbidden_answers_are_reported_and_end_nothing_else(front: Front, proxies: Proxies) -> None:
     unknown = FlavorPlan(name="unknown", vcpus=1, ram=1)
     load = start(proxies, Boot(number=1, at=0.0, flavor=unknown), Boot(number=2, at=0.0, flavor=SMALL))
 

@@ -68,7 +68,7 @@ def is_silent(connection: socket.socket) -> bool:
         connection.settimeout(PATIENCE)
 
 
-def test_a_cut_resets_and_refuses_until_it_is_over_and_leaves_other_links_alone(proxies: Proxies) -> None:
+def test_a_cut_refuses_until_over_sparing_other_links(proxies: Proxies) -> None:
     with connect(proxies, "one") as one, connect(proxies, "other") as other:
         proxies.cut_links(["one"])
 

@@ -59,7 +59,7 @@ def started(place: Path) -> Iterator[Callable[[type[Server]], Server]]:
 
 
 @pytest.mark.parametrize("kind", DATABASES)
-def test_a_database_server_killed_and_started_again_keeps_its_data(kind: type[MariaDB | PostgreSQL], place: Path) -> None:
+def test_a_killed_database_server_started_again_retains_data(kind: type[MariaDB | PostgreSQL], place: Path) -> None:
     first = kind(place / "server")
     _install(first)
     first.start()
@@ -97,7 +97,7 @@ def test_a_user_has_its_database_only(kind: type[MariaDB | PostgreSQL], started:
         _sql(_changed(server.admin_url, password=""), "SELECT 1")
 
 
-def test_a_database_server_leaves_the_temporary_tables_of_others_alone(started: Callable[[type[Server]], Server]) -> None:
+def test_a_database_server_spares_temporary_tables_of_others(started: Callable[[type[Server]], Server]) -> None:
     """MariaDB removes whatever has such a name where it keeps its own."""
     others = Path(tempfile.gettempdir()) / f"#sql-temptable-{uuid.uuid4().hex[:6]}-1-1.MAD"
     others.touch()
@@ -109,7 +109,7 @@ def test_a_database_server_leaves_the_temporary_tables_of_others_alone(started: 
         others.unlink(missing_ok=True)
 
 
-def test_a_broker_killed_and_started_again_keeps_its_vhosts(place: Path) -> None:
+def test_a_killed_broker_started_again_retains_its_vhosts(place: Path) -> None:
     first = RabbitMQ(place / "server")
     _install(first)
     first.start()
@@ -132,7 +132,7 @@ def test_a_broker_killed_and_started_again_keeps_its_vhosts(place: Path) -> None
     assert ports.is_free(first.port)
 
 
-def test_a_tool_that_is_late_goes_with_its_broker(place: Path) -> None:
+def test_a_late_tool_ends_with_its_broker(place: Path) -> None:
     broker = RabbitMQ(place / "server")
     _install(broker)
     broker.start()
@@ -214,7 +214,7 @@ def test_a_package_that_cannot_be_installed_is_unavailable(tmp_path: Path, monke
         Fresh(tmp_path / "server").install_missing()
 
 
-def test_a_port_that_is_taken_stays_whose_it_is(tmp_path: Path) -> None:
+def test_a_port_in_use_stays_with_its_owner(tmp_path: Path) -> None:
     with socket.socket() as other:
         other.bind((ports.HOST, 0))
         other.listen()
@@ -236,7 +236,7 @@ def test_a_folder_has_one_server_at_a_time(started: Callable[[type[Server]], Ser
     assert found.why_not(server.admin_url) is None
 
 
-def test_a_found_server_is_used_and_left_running_and_clean(started: Callable[[type[Server]], Server]) -> None:
+def test_an_existing_server_stays_running_and_clean(started: Callable[[type[Server]], Server]) -> None:
     server = started(MariaDB)
     old = scratch.new_name().replace(scratch.run()[:8], "00000001")
     young, foreign = scratch.new_name(), "sctest_of_somebody_else"

@@ -37,7 +37,7 @@ def group(cloud: Region, name: str) -> dict[str, str]:
     return {"group": found[name]}
 
 
-def test_a_boot_becomes_active_on_one_host_with_its_claim_and_guest(cloud: Region) -> None:
+def test_a_boot_becomes_active_with_claim_and_guest(cloud: Region) -> None:
     uuid = cloud.boot("one", metadata={"colour": "blue"})
     server = cloud.wait_for(uuid, "ACTIVE")
     assert server["name"] == "one"
@@ -51,7 +51,7 @@ def test_a_boot_becomes_active_on_one_host_with_its_claim_and_guest(cloud: Regio
     assert evidence.claims[uuid] == server["OS-EXT-SRV-ATTR:host"]
 
 
-def test_a_multi_create_is_spread_over_cells_and_named_in_order(cloud: Region) -> None:
+def test_a_multi_create_spans_cells_with_ordered_names(cloud: Region) -> None:
     cloud.boot("many", count=12)
     assert wait_until(lambda: [s["status"] for s in cloud.named("^many-")].count("ACTIVE") == 12, 90.0)
     assert {s["name"] for s in cloud.named("^many-")} == {f"many-{n}" for n in range(1, 13)}
@@ -59,7 +59,7 @@ def test_a_multi_create_is_spread_over_cells_and_named_in_order(cloud: Region) -
     assert set(cells) == {"cell1", "cell2"}
 
 
-def test_what_fits_nowhere_is_an_error_that_says_why(cloud: Region) -> None:
+def test_an_unplaceable_server_is_an_error_saying_why(cloud: Region) -> None:
     uuid = cloud.boot("giant", flavor="huge")
     server = cloud.wait_for(uuid, "ERROR")
     assert server["fault"]["message"].startswith("No valid host was found")
@@ -86,7 +86,7 @@ def test_groups_are_kept(cloud: Region) -> None:
     assert wait_until(lambda: [s["status"] for s in cloud.named("^crowd-")].count("ERROR") == 7, 90.0)
 
 
-def test_a_failing_build_tries_the_alternates_of_its_cell_and_then_tells_the_whole_story(cloud: Region) -> None:
+def test_a_failing_build_tries_alternates_and_reports_all(cloud: Region) -> None:
     uuid = cloud.boot("unlucky", metadata={METADATA_KEY: "fail"})
     message = cloud.wait_for(uuid, "ERROR")["fault"]["message"]
     assert "maximum number of attempts (3)" in message
@@ -105,7 +105,7 @@ def test_an_aborted_build_is_not_tried_elsewhere(cloud: Region) -> None:
     assert len(row.instance.history) == 1
 
 
-def test_a_hanging_build_is_cut_off_and_tried_elsewhere(cloud: Region) -> None:
+def test_a_hanging_build_is_stopped_and_tried_elsewhere(cloud: Region) -> None:
     uuid = cloud.boot("stuck", metadata={METADATA_KEY: "hang"})
     assert "Attempt 3" in cloud.wait_for(uuid, "ERROR")["fault"]["message"]
     cloud.settle()
@@ -129,7 +129,7 @@ def test_deleting_at_any_moment_leaves_nothing(cloud: Region) -> None:
     assert cloud.delete(uuids[0]) == 404
 
 
-def test_an_active_server_is_deleted_with_its_guest_and_claim(cloud: Region) -> None:
+def test_an_active_servers_delete_ends_guest_and_claim(cloud: Region) -> None:
     uuid = cloud.boot("done")
     cloud.wait_for(uuid, "ACTIVE")
     assert cloud.delete(uuid) == 204
@@ -137,7 +137,7 @@ def test_an_active_server_is_deleted_with_its_guest_and_claim(cloud: Region) -> 
     assert uuid not in cloud.settle().claims
 
 
-def test_the_same_idempotency_key_answers_with_the_same_server(cloud: Region) -> None:
+def test_one_idempotency_key_answers_with_one_server(cloud: Region) -> None:
     cloud.http.headers["Idempotency-Key"] = "once"
     try:
         assert cloud.boot("once") == cloud.boot("once")

@@ -102,7 +102,7 @@ def cloud(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Region]:
         yield deployment
 
 
-def test_a_database_gets_a_new_user_and_the_old_one_is_dropped(cloud: Region) -> None:
+def test_a_database_user_is_replaced_and_dropped(cloud: Region) -> None:
     url = cloud.folder.database_url("cell1")
     users = [new_name()[-24:] for _ in range(2)]
     administration = sa.create_engine(MARIADB, isolation_level="AUTOCOMMIT", poolclass=sa.NullPool)
@@ -126,7 +126,7 @@ def test_a_database_gets_a_new_user_and_the_old_one_is_dropped(cloud: Region) ->
             drop(user)
 
 
-def test_a_bus_gets_a_new_user_and_the_old_one_is_deleted(cloud: Region) -> None:
+def test_a_bus_user_is_replaced_and_deleted(cloud: Region) -> None:
     url = cloud.folder.bus_url("cell1")
     users = [new_name() for _ in range(2)]
     try:

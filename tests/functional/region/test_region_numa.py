@@ -82,7 +82,7 @@ def on(cloud: Region, uuid: str) -> tuple[str, tuple[int, ...]]:
     return name, found[-1].numa_nodes
 
 
-def test_servers_are_on_one_node_or_divided_over_two(cloud: Region) -> None:
+def test_servers_run_on_one_node_or_two(cloud: Region) -> None:
     uuids = [cloud.boot("one", flavor="big", availability_zone="za:a1") for _ in range(2)]
     places = [on(cloud, cloud.wait_for(uuid, "ACTIVE")["id"]) for uuid in uuids]
     assert sorted(places) == [("a1", (0,)), ("a1", (1,))]
@@ -95,12 +95,12 @@ def test_servers_are_on_one_node_or_divided_over_two(cloud: Region) -> None:
     assert used(cloud)["a2"] == numa.taken_by_class((0, 1), 2, 40000)
 
 
-def test_a_host_that_reports_no_nodes_and_cannot_make_any_refuses(cloud: Region) -> None:
+def test_a_host_without_numa_nodes_refuses(cloud: Region) -> None:
     refused = cloud.wait_for(cloud.boot("wide", flavor="wide", availability_zone="nova:b1"), "ERROR")
     assert "The server asks for NUMA nodes, and is tied to 0 of this simulated host." in refused["fault"]["message"]
 
 
-def test_a_retry_runs_on_the_nodes_that_were_chosen_on_the_alternate(cloud: Region) -> None:
+def test_a_retry_runs_on_its_alternates_chosen_nodes(cloud: Region) -> None:
     for name in ("a1", "a2"):
         cloud.wait_for(cloud.boot("first", flavor="bigger", availability_zone=f"za:{name}"), "ACTIVE")
     for failing, other in (("a1", "a2"), ("a2", "a1")):

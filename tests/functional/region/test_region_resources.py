@@ -67,7 +67,7 @@ def statuses(cloud: Region, name: str) -> Counter[str]:
     return Counter(server["status"] for server in cloud.named(name))
 
 
-def test_as_many_run_as_there_are_units_and_the_rest_is_told_why(cloud: Region) -> None:
+def test_as_many_run_as_units_exist_others_fail(cloud: Region) -> None:
     uuids = [cloud.boot(f"gpu-{n}", flavor="gpu") for n in range(8)]
     assert wait_until(lambda: statuses(cloud, "^gpu-") == {"ACTIVE": 6, "ERROR": 2}, 90.0), statuses(cloud, "^gpu-")
     assert used(cloud) == {"a1": {GPU: 2}, "a2": {GPU: 1}, "b1": {GPU: 3}}
@@ -81,7 +81,7 @@ def test_as_many_run_as_there_are_units_and_the_rest_is_told_why(cloud: Region) 
     cloud.wait_for(cloud.boot("next", flavor="gpu"), "ACTIVE")
 
 
-def test_a_batch_is_placed_whole_or_not_at_all(cloud: Region) -> None:
+def test_a_batch_is_placed_all_or_nothing(cloud: Region) -> None:
     cloud.boot("pair", flavor="gpus", count=3)
     assert wait_until(lambda: statuses(cloud, "^pair-") == {"ERROR": 3}, 90.0), statuses(cloud, "^pair-")
     cloud.boot("fits", flavor="gpus", count=2)
@@ -89,7 +89,7 @@ def test_a_batch_is_placed_whole_or_not_at_all(cloud: Region) -> None:
     assert used(cloud) == {"a1": {GPU: 2}, "b1": {GPU: 2}}
 
 
-def test_several_classes_are_on_one_host_and_an_overridden_size_is_what_is_claimed(cloud: Region) -> None:
+def test_several_classes_share_a_host_claiming_overridden_sizes(cloud: Region) -> None:
     server = cloud.wait_for(cloud.boot("both", flavor="both"), "ACTIVE")
     assert server["OS-EXT-SRV-ATTR:host"] == "a2"
     assert used(cloud) == {"a2": {GPU: 1, "CUSTOM_NIC": 1}}

@@ -12,7 +12,7 @@ from tests.support.commands import Shell
 from tests.support.region import host, region
 
 
-def test_processes_are_listed_while_they_run_and_agents_stay(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_processes_are_listed_while_running_and_agents_stay(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with region(tmp_path, [host("h1")]) as cloud:
         shell = Shell(cloud.folder.path, capsys)
         everybody = {

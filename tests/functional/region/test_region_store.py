@@ -85,7 +85,7 @@ def test_a_command_records_images_of_older_releases(cloud: Region, store: Folder
     assert shell.json("image record") == []
 
 
-def test_a_changed_snapshot_of_a_shelved_server_is_refused(cloud: Region, store: FolderStore) -> None:
+def test_a_shelved_servers_changed_snapshot_is_refused(cloud: Region, store: FolderStore) -> None:
     server = cloud.boot()
     cloud.wait_for(server, "ACTIVE")
     act(cloud, server, "shelve")

@@ -19,7 +19,7 @@ from tests.support.region import host, region
 HOSTS = [host(f"{cell}-h{n}", cell) for cell in ("cell1", "cell2") for n in range(2)]
 
 
-def test_boots_wait_for_hosts_that_are_not_mapped_yet(tmp_path: Path) -> None:
+def test_boots_wait_for_hosts_not_yet_mapped(tmp_path: Path) -> None:
     """Which they are by themselves, a moment after they were first heard of."""
     with region(tmp_path, HOSTS, discover=False) as cloud:
         cloud.wait_for(cloud.boot(), "ACTIVE")
@@ -27,7 +27,7 @@ def test_boots_wait_for_hosts_that_are_not_mapped_yet(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("ground", USUAL)
-def test_a_host_whose_mapping_is_gone_is_given_nothing_from_then_on(tmp_path: Path, ground: str) -> None:
+def test_a_host_losing_its_mapping_gets_nothing_more(tmp_path: Path, ground: str) -> None:
     """The scheduler's table is a moment old: the transaction that claims finds out."""
     with region(tmp_path, HOSTS, on=ground) as cloud:
         cloud.all.scheduler.freshness.stop()  # it goes on with what it knew
@@ -61,7 +61,7 @@ def test_a_restart_goes_on_with_what_was_building(tmp_path: Path, ground: str) -
         cloud.settle()
 
 
-def test_a_cell_whose_bus_is_down_does_not_hold_up_the_other(tmp_path: Path) -> None:
+def test_a_cells_dead_bus_delays_no_other(tmp_path: Path) -> None:
     """A third cell with a broker that nobody runs: it has no agents, so nothing is placed there, and nothing waits for it."""
     with region(tmp_path, HOSTS) as cloud:
         cloud.commands.run(
@@ -73,7 +73,7 @@ def test_a_cell_whose_bus_is_down_does_not_hold_up_the_other(tmp_path: Path) -> 
             cloud.wait_for(uuid, "ACTIVE")
 
 
-def test_a_cell_whose_database_is_gone_leaves_the_other_alone_and_its_builds_go_elsewhere(tmp_path: Path) -> None:
+def test_a_cells_lost_database_sends_builds_elsewhere(tmp_path: Path) -> None:
     with region(tmp_path, HOSTS) as cloud:
         broken = cloud.registry.of_host("cell2-h0")
         path = tmp_path / "cell2.db"
@@ -88,7 +88,7 @@ def test_a_cell_whose_database_is_gone_leaves_the_other_alone_and_its_builds_go_
             assert cloud.wait_for(uuid, "ACTIVE")["OS-EXT-SRV-ATTR:host"].startswith("cell1")
 
 
-def test_a_cell_whose_database_stalls_is_given_up_soon_and_its_builds_still_end_well(tmp_path: Path) -> None:
+def test_a_stalled_cell_database_is_abandoned_builds_succeed(tmp_path: Path) -> None:
     """Another process holds the write lock of cell2's file, so every write there waits and none is refused."""
     with region(tmp_path, HOSTS) as cloud:
         cloud.wait_for(cloud.boot("first"), "ACTIVE")

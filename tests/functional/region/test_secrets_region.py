@@ -84,7 +84,7 @@ def received(folder: Path) -> dict[str, Received | None]:
     return {entry.spawned.uuid: entry.received for entry in entries if entry.spawned is not None}
 
 
-def test_the_search_finds_each_mark_where_there_is_one(tmp_path: Path) -> None:
+def test_the_search_detects_every_existing_mark(tmp_path: Path) -> None:
     """Guards the test below."""
     for number, content in enumerate(
         [
@@ -137,7 +137,7 @@ def test_secrets_reach_their_guests_and_are_readable_nowhere(tmp_path: Path, log
     assert holders == [key_file.NAME]
 
 
-def test_the_secrets_of_a_rebuild_reach_their_guest_and_are_readable_nowhere(tmp_path: Path, logged: Path) -> None:
+def test_a_rebuilds_secrets_reach_only_their_guest(tmp_path: Path, logged: Path) -> None:
     with region(tmp_path, HOSTS) as cloud:
         uuid = cloud.boot("web")
         image_id = cloud.wait_for(uuid, "ACTIVE")["image"]["id"]
@@ -155,7 +155,7 @@ def test_the_secrets_of_a_rebuild_reach_their_guest_and_are_readable_nowhere(tmp
     assert " DEBUG " in logged.read_text(), "it was listened to closely"
 
 
-def test_what_was_queued_is_built_with_its_secrets_after_a_restart(tmp_path: Path) -> None:
+def test_queued_servers_build_with_secrets_after_a_restart(tmp_path: Path) -> None:
     with region(tmp_path, HOSTS) as cloud:
         assert stat.S_IMODE(os.stat(tmp_path / key_file.NAME).st_mode) == 0o600
         keys = key_file.read(tmp_path)

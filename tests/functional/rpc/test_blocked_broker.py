@@ -49,7 +49,7 @@ def alarm(broker: RabbitMQ) -> Iterator[None]:
         broker.run_ctl("set_vm_memory_high_watermark", "0.6")
 
 
-def test_a_blocked_broker_is_told_from_one_that_is_well(broker: RabbitMQ) -> None:
+def test_a_blocked_broker_differs_from_a_healthy_one(broker: RabbitMQ) -> None:
     bus = Bus(broker.admin_url, name="blocked")
     endpoint = Endpoint()
     server = bus.serve_topic("topic", "one", [endpoint], threads=1)

@@ -61,7 +61,7 @@ class TestAnAgentWithItsOwnUser:
         assert [verdict.accepted for verdict in client.report(CONTEXT, [accept])] == [True]
         assert [(held.instance_uuid, held.builder) for held in client.holdings(CONTEXT, me)] == [("own", f"{me}:1")]
 
-    def test_orders_reach_it_and_it_is_in_good_health(self, cell: BrokerCell, victim: Host) -> None:
+    def test_orders_reach_it_and_it_is_healthy(self, cell: BrokerCell, victim: Host) -> None:
         ordered(cell, "o1", cell.hosts[1])
         assert wait_until(lambda: ("o1", 1) in victim.orders, LONG)
         assert victim.server.find_trouble() == ""
@@ -140,7 +140,7 @@ class TestATakenAgent:
             (client.build_instances if kind is ReportKind.FAILED else client.report)(CONTEXT, [forged])
         assert cell.site.state(uuid) == before
 
-    def test_it_gets_no_secrets_of_a_build_that_was_not_ordered_from_it(self, cell: BrokerCell) -> None:
+    def test_it_gets_no_secrets_of_builds_ordered_elsewhere(self, cell: BrokerCell) -> None:
         """Said in its own name, of a build whose fence and attempt it has guessed."""
         rogue, other = cell.hosts
         cell.site.stage("secret", host=other)
@@ -150,7 +150,7 @@ class TestATakenAgent:
         assert cell.site.database.read(secrets.of_builds, ["secret"])["secret"].sealed is None
 
     @pytest.mark.parametrize("stopping", [True, False])
-    def test_it_cannot_say_that_another_host_lives_or_stops(self, cell: BrokerCell, stopping: bool) -> None:
+    def test_it_cannot_claim_other_hosts_live_or_stop(self, cell: BrokerCell, stopping: bool) -> None:
         rogue, other = cell.hosts
         client = cell.client(rogue)
         client.report_state(CONTEXT, other, AGENT_BINARY, 1, stopping=stopping)
@@ -200,9 +200,7 @@ class TestATakenAgent:
             assert watch.basic_get(name) is None
         watch.connection.close()
 
-    def test_an_agent_that_names_no_user_is_refused_with_what_to_do(
-        self, cell: BrokerCell, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_an_agent_without_user_is_refused_with_advice(self, cell: BrokerCell, monkeypatch: pytest.MonkeyPatch) -> None:
         """As an agent of an older release."""
         host = cell.hosts[0]
         client = cell.client(host)
@@ -211,7 +209,7 @@ class TestATakenAgent:
             client.holdings(CONTEXT, host)
 
 
-def test_a_shared_user_speaks_for_hosts_and_takes_over_what_has_not_begun(tmp_path: Path) -> None:
+def test_a_shared_user_represents_hosts_with_unstarted_work(tmp_path: Path) -> None:
     with broker_cell(tmp_path, required=False) as shared:
         shared.serve()
         host = shared.hosts[1]

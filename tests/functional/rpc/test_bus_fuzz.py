@@ -139,6 +139,6 @@ def test_a_region_builds_after_any_messages(cloud: Region, kind: str) -> None:
     bus.close()
 
 
-def test_every_message_of_ours_is_among_what_is_made_up() -> None:
+def test_every_message_of_ours_is_generated() -> None:
     assert {"Report", "BuildOrders", "RequestSpec"} <= set(NAMES)
     assert all(issubclass(message, Message) for message in all_messages())

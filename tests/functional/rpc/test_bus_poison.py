@@ -67,12 +67,12 @@ def test_a_poisoned_message_silences_no_topic(bus: Bus, sender: Sender, name: st
     assert sender.queues([TOPIC, f"{TOPIC}.h1"]) == {TOPIC: 0, f"{TOPIC}.h1": 0}
 
 
-def test_a_message_that_is_too_large_is_dropped_while_it_arrives(bus: Bus, sender: Sender) -> None:
+def test_a_too_large_message_is_dropped_on_arrival(bus: Bus, sender: Sender) -> None:
     sender.send(TOPIC, Poison(b"[" * (MESSAGE_BYTES_LIMIT + 1), {"content_type": "application/json", "content_encoding": "utf-8"}))
     answers(bus)
 
 
-def test_properties_that_the_library_cannot_parse_do_not_break_the_connection(bus: Bus, sender: Sender) -> None:
+def test_properties_the_library_cannot_parse_break_no_connection(bus: Bus, sender: Sender) -> None:
     """A header table with a value of a kind that py-amqp does not know, and a content type that is no text."""
     for raw in (_table(b"\x01aA\x00\x00\x00\x00"), _table(b"\x01aT" + b"\xff" * 8), struct.pack(">HB", 0x8000, 2) + b"\xff\xfe"):
         message = _Raw(enveloped({"method": "echo"}), raw)
@@ -80,9 +80,7 @@ def test_properties_that_the_library_cannot_parse_do_not_break_the_connection(bu
     answers(bus)
 
 
-def test_a_refused_message_is_in_the_dead_letter_queue_with_the_reason(
-    url: str, sender: Sender, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_refused_message_is_dead_lettered_with_reason(url: str, sender: Sender, caplog: pytest.LogCaptureFixture) -> None:
     bus = Bus(url)
     bus.serve_topic("other", "h1", [Parrot()])
     before = metrics.REFUSED.labels("other", "depth")._value.get()
@@ -106,7 +104,7 @@ def test_a_refused_message_is_in_the_dead_letter_queue_with_the_reason(
     bus.close()
 
 
-def test_a_message_that_jammed_a_server_of_the_release_before_is_set_aside_at_the_next_start(url: str, sender: Sender) -> None:
+def test_a_message_jamming_older_servers_is_set_aside(url: str, sender: Sender) -> None:
     Bus(url).serve_topic("jammed", "h1", [Parrot()]).stop()
     for name in ("very deep", "pickle", "an encoding that takes long"):
         sender.send("jammed", POISONS[name])

@@ -73,7 +73,7 @@ def topic() -> str:
     return f"topic-{uuid.uuid4().hex[:8]}"
 
 
-def test_what_no_thread_can_take_waits_with_the_broker(bus: Bus, url: str, topic: str) -> None:
+def test_messages_beyond_the_threads_wait_with_the_broker(bus: Bus, url: str, topic: str) -> None:
     slow, administrator = Slow(), Administrator(url)
     server = bus.serve_topic(topic, "h1", [slow], threads=4)
     client = bus.make_client(topic, timeout=PATIENCE)
@@ -88,7 +88,7 @@ def test_what_no_thread_can_take_waits_with_the_broker(bus: Bus, url: str, topic
     administrator.close()
 
 
-def test_what_was_sent_ahead_to_a_server_that_stops_goes_to_another(bus: Bus, topic: str) -> None:
+def test_messages_prefetched_by_a_stopping_server_move_on(bus: Bus, topic: str) -> None:
     first, second = Slow(), Slow()
     server = bus.serve_topic(topic, "h1", [first], threads=1)
     client = bus.make_client(topic, timeout=PATIENCE)
@@ -114,7 +114,7 @@ def test_large_messages_share_a_bound_of_bytes(bus: Bus, topic: str) -> None:
     assert wait_until(lambda: slow.done == 12, PATIENCE)
 
 
-def test_one_message_larger_than_the_bound_is_handled_alone() -> None:
+def test_one_message_exceeding_the_bound_is_handled_alone() -> None:
     threads = Threads(4)
     assert threads.wait_for_room(2 * UNDER_WAY_BYTES, 0)
     released = threading.Event()
@@ -127,9 +127,7 @@ def test_one_message_larger_than_the_bound_is_handled_alone() -> None:
     threads.shutdown()
 
 
-def test_a_server_whose_messages_wait_too_long_says_that_it_is_not_well(
-    bus: Bus, topic: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_server_with_delayed_messages_reports_being_unwell(bus: Bus, topic: str, monkeypatch: pytest.MonkeyPatch) -> None:
     slow = Slow()
     server = bus.serve_topic(topic, "h1", [slow], threads=2)
     for _ in range(5):
@@ -143,7 +141,7 @@ def test_a_server_whose_messages_wait_too_long_says_that_it_is_not_well(
 
 
 @pytest.mark.parametrize("threads", [4, 0], ids=["threads", "in the listener"])
-def test_after_a_flood_of_junk_a_topic_answers_and_the_log_is_short(
+def test_a_topic_answers_after_floods_and_logs_briefly(
     bus: Bus, url: str, topic: str, caplog: pytest.LogCaptureFixture, threads: int
 ) -> None:
     bus.serve_topic(topic, "h1", [Slow()], threads=threads)
@@ -163,7 +161,7 @@ def test_after_a_flood_of_junk_a_topic_answers_and_the_log_is_short(
     sender.close()
 
 
-def test_an_answer_too_large_for_a_broker_is_an_error_to_the_caller(bus: Bus, topic: str) -> None:
+def test_an_answer_exceeding_the_broker_errors_its_caller(bus: Bus, topic: str) -> None:
     bus.serve_topic(topic, "h1", [Slow()])
     client = bus.make_client(topic, timeout=PATIENCE)
     with pytest.raises(RemoteFault, match="could not be sent"):
@@ -171,7 +169,7 @@ def test_an_answer_too_large_for_a_broker_is_an_error_to_the_caller(bus: Bus, to
     assert client.call(CONTEXT, "much", list[str], size=3) == ["xxx"]
 
 
-def test_messages_with_wrong_reply_queues_hold_up_no_thread(bus: Bus, url: str, topic: str) -> None:
+def test_messages_with_wrong_reply_queues_block_no_thread(bus: Bus, url: str, topic: str) -> None:
     bus.serve_topic(topic, "h1", [Slow()], threads=1)
     sender = Sender(url)
     call = {"method": "echo", "args": {"value": 1}, "_context_request_id": "r", "_msg_id": "m"}
@@ -181,7 +179,7 @@ def test_messages_with_wrong_reply_queues_hold_up_no_thread(bus: Bus, url: str, 
     sender.close()
 
 
-def test_an_answer_finds_its_queue_once_that_is_there(bus: Bus, url: str, topic: str) -> None:
+def test_an_answer_finds_its_queue_once_it_exists(bus: Bus, url: str, topic: str) -> None:
     sender, administrator = Sender(url), Administrator(url)
     bus.serve_topic(topic, "h1", [Slow()], threads=1)
     call = {"method": "echo", "args": {"value": 7}, "_context_request_id": "r", "_msg_id": "m", "_reply_q": "reply_later"}
@@ -193,7 +191,7 @@ def test_an_answer_finds_its_queue_once_that_is_there(bus: Bus, url: str, topic:
     administrator.close()
 
 
-def test_a_queue_with_other_settings_is_replaced_or_named(url: str, topic: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_differing_queue_is_replaced_or_named(url: str, topic: str, caplog: pytest.LogCaptureFixture) -> None:
     sender, administrator, bus = Sender(url), Administrator(url), Bus(url)
     for name in (topic, f"{topic}.h1"):
         sender.channel.queue_declare(name, durable=True, auto_delete=False, arguments={"x-max-length": 5})

@@ -107,7 +107,7 @@ def test_messages_travel_as_arguments_and_as_answers(bus: Bus, topic: str) -> No
     assert echo.contexts == [CONTEXT]
 
 
-def test_an_answer_of_another_type_than_expected_is_a_fault_of_the_other_side(bus: Bus, topic: str) -> None:
+def test_an_answer_of_unexpected_type_faults_its_sender(bus: Bus, topic: str) -> None:
     bus.serve_topic(topic, "h1", [Echo()])
 
     with pytest.raises(RemoteFault, match="an invalid answer"):
@@ -130,7 +130,7 @@ def test_errors_of_ours_are_raised_as_themselves(bus: Bus, topic: str, caplog: p
     assert "Traceback" not in caplog.text, "an expected error is not worth a traceback"
 
 
-def test_an_error_that_callers_do_not_know_arrives_as_its_nearest_ancestor(bus: Bus, topic: str) -> None:
+def test_an_unknown_error_arrives_as_its_nearest_ancestor(bus: Bus, topic: str) -> None:
     bus.serve_topic(topic, "h1", [Echo()])
 
     with pytest.raises(errors.Conflict, match="It is taken") as conflict:
@@ -139,9 +139,7 @@ def test_an_error_that_callers_do_not_know_arrives_as_its_nearest_ancestor(bus: 
     assert type(conflict.value) is errors.Conflict
 
 
-def test_a_bug_is_logged_where_it_is_and_tells_the_caller_no_secrets(
-    bus: Bus, topic: str, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_bug_is_logged_without_telling_callers_secrets(bus: Bus, topic: str, caplog: pytest.LogCaptureFixture) -> None:
     bus.serve_topic(topic, "h1", [Echo()])
 
     caplog.handler.addFilter(logs.add_request_id)
@@ -156,21 +154,21 @@ def test_a_bug_is_logged_where_it_is_and_tells_the_caller_no_secrets(
     assert CONTEXT.request_id in {record.__dict__.get("request_id") for record in caplog.records}
 
 
-def test_an_answer_that_cannot_be_sent_is_a_fault_and_not_a_timeout(bus: Bus, topic: str) -> None:
+def test_an_unsendable_answer_is_a_fault_not_timeout(bus: Bus, topic: str) -> None:
     bus.serve_topic(topic, "h1", [Echo()])
 
     with pytest.raises(RemoteFault, match="could not be sent"):
         bus.make_client(topic, timeout=PATIENCE).call(CONTEXT, "answer_nonsense", list[int])
 
 
-def test_an_argument_that_cannot_be_sent_is_the_callers_own_bug(bus: Bus, topic: str) -> None:
+def test_an_unsendable_argument_is_the_callers_bug(bus: Bus, topic: str) -> None:
     bus.serve_topic(topic, "h1", [Echo()])
 
     with pytest.raises(TypeError, match="cannot cross the bus"):
         bus.make_client(topic).call(CONTEXT, "echo", list[int], value={1, 2})
 
 
-def test_a_method_the_server_does_not_have_is_unsupported(bus: Bus, topic: str) -> None:
+def test_a_method_the_server_lacks_is_unsupported(bus: Bus, topic: str) -> None:
     bus.serve_topic(topic, "h1", [Echo()])
 
     with pytest.raises(errors.Unsupported, match="levitate"):
@@ -187,7 +185,7 @@ def test_only_the_interface_can_be_called(bus: Bus, topic: str, method: str) -> 
         client.call(CONTEXT, method, str)
 
 
-def test_a_call_without_an_answer_in_time_is_a_timeout(bus: Bus, topic: str) -> None:
+def test_a_call_without_answer_in_time_times_out(bus: Bus, topic: str) -> None:
     echo = Echo()
     bus.serve_topic(topic, "h1", [echo])
 
@@ -210,7 +208,7 @@ def test_a_cast_sent_twice_is_heard_twice(bus: Bus, topic: str) -> None:
     assert echo.heard == [SELECTION, SELECTION]
 
 
-def test_a_cast_whose_endpoint_fails_does_not_stop_the_next(bus: Bus, topic: str) -> None:
+def test_a_cast_with_failing_endpoint_stops_no_other(bus: Bus, topic: str) -> None:
     echo = Echo()
     bus.serve_topic(topic, "h1", [echo], threads=1)
     client = bus.make_client(topic)
@@ -232,7 +230,7 @@ def test_two_servers_share_a_topic_fairly(bus: Bus, topic: str) -> None:
     assert min(answers["h1"], answers["h2"]) >= 15, answers
 
 
-def test_a_message_for_one_server_goes_to_that_one(bus: Bus, topic: str) -> None:
+def test_a_message_for_one_server_reaches_it_alone(bus: Bus, topic: str) -> None:
     for name in ("h1", "h2"):
         bus.serve_topic(topic, name, [Echo(name)])
 
@@ -251,7 +249,7 @@ def test_a_fanout_goes_to_every_server(bus: Bus, topic: str) -> None:
     assert wait_until(lambda: all(echo.heard == ["all"] for echo in echoes), PATIENCE), [echo.heard for echo in echoes]
 
 
-def test_what_comes_while_no_server_listens_waits_for_the_next(bus: Bus, topic: str) -> None:
+def test_messages_without_a_listening_server_wait(bus: Bus, topic: str) -> None:
     first, second = Echo(), Echo()
     bus.serve_topic(topic, "h1", [first]).stop()
     client = bus.make_client(topic)
@@ -291,7 +289,7 @@ def test_a_stopping_server_ends_what_it_has_begun(bus: Bus, topic: str) -> None:
     assert answers == ["h1"]
 
 
-def test_a_server_that_cannot_end_is_left_behind_in_time(bus: Bus, topic: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_an_unending_server_is_abandoned_in_time(bus: Bus, topic: str, caplog: pytest.LogCaptureFixture) -> None:
     echo = Echo()
     server = bus.serve_topic(topic, "h1", [echo])
     bus.make_client(topic).cast(CONTEXT, "block")
@@ -304,7 +302,7 @@ def test_a_server_that_cannot_end_is_left_behind_in_time(bus: Bus, topic: str, c
     echo.release.set()
 
 
-def test_a_server_works_on_as_many_messages_as_it_has_threads(bus: Bus, topic: str) -> None:
+def test_a_server_handles_as_many_messages_as_threads(bus: Bus, topic: str) -> None:
     echo = Echo()
     bus.serve_topic(topic, "h1", [echo], threads=2)
     client = bus.make_client(topic)

@@ -299,7 +299,7 @@ def test_the_super_conductor_hears_the_doorbells(bus: Bus) -> None:
     ]
 
 
-def test_a_super_conductor_has_less_time_to_read_a_console_than_who_asks(bus: Bus) -> None:
+def test_a_super_conductor_has_less_time_for_consoles(bus: Bus) -> None:
     endpoint = Conductor()
     super_conductor.serve_topic(bus, "c1", endpoint, threads=1)
     assert SuperConductorClient(bus).console_output(CONTEXT, "i1", None, 20.0) == "login:"
@@ -329,7 +329,7 @@ def test_diagnostics_are_told_by_the_agent(bus: Bus) -> None:
     assert agent.calls == [("diagnostics", CONTEXT, "i1")]
 
 
-def test_an_agent_that_waits_for_a_console_carries_out_orders(bus: Bus) -> None:
+def test_an_agent_waiting_for_a_console_executes_orders(bus: Bus) -> None:
     """It takes orders in one thread; and it does not keep questions without end."""
     agent = Agent()
     compute.serve_topic(bus, "h1", agent, threads=0)
@@ -399,7 +399,7 @@ def test_an_agent_speaks_with_its_cell_conductor(bus: Bus) -> None:
     ]
 
 
-def test_the_schedulers_second_call_ends_at_the_cell_conductor(bus: Bus) -> None:
+def test_the_schedulers_second_call_ends_at_cell_conductors(bus: Bus) -> None:
     endpoint = Conductor()
     cell_conductor.serve_topic(bus, "c1", endpoint)
     client = SchedulerClient(bus)
@@ -414,7 +414,7 @@ def test_the_schedulers_second_call_ends_at_the_cell_conductor(bus: Bus) -> None
 
 
 @pytest.mark.parametrize("name", ["h2", ("h1", "n2"), ("h2", "n1"), ""])
-def test_stats_under_a_name_that_is_not_theirs_are_refused(name: str | tuple[str, str]) -> None:
+def test_stats_under_a_foreign_name_are_refused(name: str | tuple[str, str]) -> None:
     bus = Bus(embedded_url())
 
     with pytest.raises(errors.Invalid, match="h1"):
@@ -448,7 +448,7 @@ def test_orders_reach_the_host_they_are_for(bus: Bus, listens_once: bool) -> Non
     assert agents["h3"].calls == [("do_tasks", CONTEXT, stop)]
 
 
-def test_agents_that_share_a_listener_are_asked_each_for_itself(bus: Bus) -> None:
+def test_agents_sharing_a_listener_are_called_separately(bus: Bus) -> None:
     agents = {host: Agent() for host in ("h1", "h2")}
     compute.serve_each(bus, agents)
     client = ComputeClient(bus)
@@ -457,7 +457,7 @@ def test_agents_that_share_a_listener_are_asked_each_for_itself(bus: Bus) -> Non
     assert [agent.calls for agent in agents.values()] == [[("diagnostics", CONTEXT, f"of-{host}")] for host in agents]
 
 
-def test_each_agent_is_written_what_it_knows_and_none_is_told_half_of_an_order(bus: Bus) -> None:
+def test_every_agent_gets_complete_orders_it_understands(bus: Bus) -> None:
     agents = {host: Agent() for host in ("new", "old")}
     for host, agent in agents.items():
         compute.serve_topic(bus, host, agent, threads=1)
@@ -479,7 +479,7 @@ def test_each_agent_is_written_what_it_knows_and_none_is_told_half_of_an_order(b
     assert agents["old"].calls == [("do_tasks", CONTEXT, order), ("build_instances", CONTEXT, without)]
 
 
-def test_a_doorbell_that_cannot_be_rung_is_logged_and_raises_nothing(caplog: pytest.LogCaptureFixture) -> None:
+def test_an_unringable_doorbell_is_logged_without_raising(caplog: pytest.LogCaptureFixture) -> None:
     bus = Bus("rabbit://guest:not-to-be-seen@127.0.0.1:1/")
     client = SuperConductorClient(bus)
 

@@ -117,7 +117,7 @@ def test_the_thread_that_listens_may_handle_messages_itself(url: str) -> None:
     bus.close()
 
 
-def test_many_casts_go_out_together_each_to_its_server(url: str) -> None:
+def test_many_casts_go_together_to_their_servers(url: str) -> None:
     bus = Bus(url)
     parrots = {name: Parrot() for name in ("h1", "h2")}
     for name, parrot in parrots.items():
@@ -134,7 +134,7 @@ def test_many_casts_go_out_together_each_to_its_server(url: str) -> None:
     bus.close()
 
 
-def test_of_casts_that_go_out_together_none_is_lost_or_doubled_with_the_connection(url: str) -> None:
+def test_casts_sent_together_survive_connection_loss_exactly_once(url: str) -> None:
     """The pooled connection has died unnoticed: all of them are sent again over another."""
     served, proxy = Bus(url), FaultProxy(url)
     parrot = Parrot()
@@ -153,7 +153,7 @@ def test_of_casts_that_go_out_together_none_is_lost_or_doubled_with_the_connecti
     proxy.close()
 
 
-def test_one_cast_too_large_for_a_broker_keeps_all_that_go_with_it(url: str) -> None:
+def test_a_too_large_cast_stops_its_companions(url: str) -> None:
     bus, parrot = Bus(url), Parrot()
     bus.serve_topic("topic", "h1", [parrot], threads=0)
     client = bus.make_client("topic", timeout=PATIENCE)

@@ -39,7 +39,7 @@ def ask(scheduler: SchedulerManager, asked: RequestSpec) -> None:
         return
 
 
-def test_two_schedulers_place_groups_whole_or_not_at_all(site: Site) -> None:
+def test_two_schedulers_place_groups_all_or_nothing(site: Site) -> None:
     """Ten groups of four and sixteen single servers, for hosts with room for six each: each group is on one host, none in part."""
     schedulers = [site.scheduler(), site.scheduler()]
     groups = [site.leased(fleet.spec(group=fleet.group(GroupPolicy.AFFINITY)), MEMBERS) for _ in range(10)]

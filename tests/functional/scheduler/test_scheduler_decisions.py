@@ -33,7 +33,7 @@ def site(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Site]:
 
 
 class TestRecords:
-    def test_a_decision_is_stored_and_named_in_every_selection(self, site: Site) -> None:
+    def test_a_decision_is_stored_and_named_in_selections(self, site: Site) -> None:
         asked = fleet.spec()
         answers = site.boot(site.scheduler(), asked, 2)
         [decision] = site.decisions()
@@ -46,7 +46,7 @@ class TestRecords:
         assert [c.host for c in decision.choices] == [answer[0].host for answer in answers]
         assert [c.alternates for c in decision.choices] == [tuple(s.host for s in answer[1:]) for answer in answers]
 
-    def test_the_best_hosts_are_told_with_what_each_weigher_added(self, site: Site) -> None:
+    def test_the_best_hosts_are_listed_with_weights(self, site: Site) -> None:
         [[first, *_]] = site.boot(site.scheduler())
         [decision] = site.decisions()
         assert len(decision.candidates) == 5
@@ -54,7 +54,7 @@ class TestRecords:
         assert decision.candidates[0].parts == {"RAMWeigher": 1.0, "CPUWeigher": 1.0, "DiskWeigher": 1.0}
         assert decision.candidates[0].score == pytest.approx(3.0)
 
-    def test_a_refusal_says_how_many_hosts_each_filter_left(self, site: Site) -> None:
+    def test_a_refusal_counts_remaining_hosts_per_filter(self, site: Site) -> None:
         scheduler = site.scheduler(zones=dict.fromkeys(("h0", "h1", "h2"), "east"))
         asked = fleet.spec(fleet.flavor(memory_mb=10**6), availability_zone="east", ignore_hosts=("h1",))
         with pytest.raises(errors.NoValidHost) as refused:
@@ -79,11 +79,11 @@ class TestRecords:
             site.boot(site.scheduler(), fleet.spec(fleet.flavor(vcpus=17)))
         assert not any(host in str(refused.value) for host in site.inventories())
 
-    def test_a_batch_that_fits_in_part_says_where_it_ended(self, site: Site) -> None:
+    def test_a_partly_fitting_batch_says_where_it_ended(self, site: Site) -> None:
         with pytest.raises(errors.NoValidHost, match="for instance 9 of 10"):
             site.boot(site.scheduler(), fleet.spec(fleet.flavor(vcpus=16)), 10)
 
-    def test_a_decision_can_be_taken_again_from_its_seed(self, tmp_path: Path) -> None:
+    def test_a_decision_can_be_repeated_from_its_seed(self, tmp_path: Path) -> None:
         nodes = [fleet.node(f"h{n}") for n in range(30)]
         asked = fleet.spec()
         hosts = []
@@ -102,7 +102,7 @@ class TestAnswers:
         assert selection.availability_zone == "east"
         assert selection.cell_uuid == CELLS[0]
 
-    def test_a_batch_that_loses_no_host_waits_for_nothing(self, site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_batch_losing_no_host_waits_for_nothing(self, site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
         pauses: list[float] = []
         scheduler, spec = site.scheduler(), fleet.spec()
         with monkeypatch.context() as there:
@@ -125,7 +125,7 @@ class TestAnswers:
         with pytest.raises(errors.NoValidHost, match=r"0 were left by ForceHosts \(not the host asked for\)"):
             site.boot(site.scheduler(), fleet.spec(force_hosts=("h99",)))
 
-    def test_members_of_a_group_asked_for_one_by_one(self, site: Site) -> None:
+    def test_members_requested_one_by_one_follow_their_group(self, site: Site) -> None:
         scheduler = site.scheduler()
         apart, together = fleet.group(GroupPolicy.ANTI_AFFINITY), fleet.group(GroupPolicy.AFFINITY)
         hosts = set()
@@ -168,7 +168,7 @@ class TestAnswers:
 
 
 class TestFreshClaims:
-    def test_a_scheduler_sees_what_others_claimed_released_and_moved_as_it_plans(self, tmp_path: Path) -> None:
+    def test_a_scheduler_sees_others_changes_while_planning(self, tmp_path: Path) -> None:
         site = Site.on_sqlite(tmp_path, [fleet.node(f"h{n}", vcpus=1) for n in range(2)])
         one, two = site.scheduler(), site.scheduler()
         leased = site.leased(fleet.spec())
@@ -199,7 +199,7 @@ class TestGroupCommit:
             thread.join()
         return [answers[n] for n in range(len(asked))]
 
-    def test_calls_of_a_moment_share_a_transaction_and_a_refused_one_touches_no_other(self, site: Site) -> None:
+    def test_concurrent_calls_share_a_transaction_but_not_refusals(self, site: Site) -> None:
         scheduler = site.scheduler(SchedulerSettings(warm_up=0.0, claim_window=0.3))
         asked = [site.leased(fleet.spec(fleet.flavor(vcpus=99 if n == 3 else 1)), 2) for n in range(6)]
         with StatementCounter(site.database) as counter:
@@ -213,7 +213,7 @@ class TestGroupCommit:
         assert len(site.claimed()) == 10
         assert site.overfull() == []
 
-    def test_the_same_instances_asked_for_twice_in_a_moment(self, site: Site) -> None:
+    def test_the_same_instances_requested_twice_share_an_answer(self, site: Site) -> None:
         scheduler = site.scheduler(SchedulerSettings(warm_up=0.0, claim_window=0.2))
         leased = site.leased(fleet.spec(), 3)
         first, *others = self.ask_together(scheduler, [leased] * 4)

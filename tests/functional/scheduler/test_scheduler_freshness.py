@@ -96,7 +96,7 @@ def watch(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Callable[.
     place.end(cells.api.dispose_connections, place.release)
 
 
-def test_hosts_known_at_the_start_are_there_at_once(watch: Callable[..., Watched]) -> None:
+def test_hosts_known_at_the_start_are_there_immediately(watch: Callable[..., Watched]) -> None:
     watched = watch()
     watched.add(watched.east, "e1", "e2")
     watched.add(watched.west, "w1")
@@ -125,7 +125,7 @@ def test_a_host_mapped_to_another_cell_stays_out(watch: Callable[..., Watched]) 
     assert watched.usable() == {"e1"}
 
 
-def test_a_host_in_two_cells_is_out_of_both_until_one_of_its_agents_stops(watch: Callable[..., Watched]) -> None:
+def test_a_host_in_two_cells_is_in_neither(watch: Callable[..., Watched]) -> None:
     watched = watch()
     watched.add(watched.east, "e1", "twin")
     watched.freshness.start()
@@ -136,7 +136,7 @@ def test_a_host_in_two_cells_is_out_of_both_until_one_of_its_agents_stops(watch:
     assert watched.becomes("e1", "twin")
 
 
-def test_a_host_that_is_mapped_to_another_cell_goes_there_at_once(watch: Callable[..., Watched]) -> None:
+def test_a_host_mapped_to_another_cell_moves_immediately(watch: Callable[..., Watched]) -> None:
     """Although that cell has told of it before, and does not do so again."""
     watched = watch()
     watched.add(watched.east, "mover")
@@ -151,7 +151,7 @@ def test_a_host_that_is_mapped_to_another_cell_goes_there_at_once(watch: Callabl
     assert watched.becomes("mover")
 
 
-def test_a_host_without_inventory_stays_out_until_it_has_one(watch: Callable[..., Watched]) -> None:
+def test_a_host_without_inventory_stays_out(watch: Callable[..., Watched]) -> None:
     watched = watch()
     watched.cells.report("east", "e1")
     watched.cells.api.write(host_mappings.add_mappings, [HostMapping(host="e1", cell_uuid=watched.east.uuid)], time.time())
@@ -170,7 +170,7 @@ def test_what_others_claim_is_seen_without_deciding_anything(watch: Callable[...
     assert wait_until(lambda: watched.table.cap_vcpus[row or 0] == 64, 90.0)
 
 
-def test_what_the_agent_counts_is_followed_by_the_feed(watch: Callable[..., Watched]) -> None:
+def test_counts_by_the_agent_are_followed_by_feed(watch: Callable[..., Watched]) -> None:
     watched = watch()
     watched.add(watched.east, "e1")
     watched.freshness.start()
@@ -180,7 +180,7 @@ def test_what_the_agent_counts_is_followed_by_the_feed(watch: Callable[..., Watc
 
 
 class TestAlive:
-    def test_a_silent_host_leaves_and_returns_with_its_heartbeat(self, watch: Callable[..., Watched]) -> None:
+    def test_a_silent_host_leaves_and_returns_with_heartbeats(self, watch: Callable[..., Watched]) -> None:
         watched = watch(msgspec.structs.replace(FAST, service_down_time=1.0))
         watched.add(watched.east, "e1", "e2")
         watched.freshness.start()
@@ -199,7 +199,7 @@ class TestAlive:
 
         assert wait_until(both, 90.0)
 
-    def test_at_the_first_look_the_record_says_how_long_a_host_is_silent(self, watch: Callable[..., Watched]) -> None:
+    def test_at_first_the_record_dates_a_hosts_silence(self, watch: Callable[..., Watched]) -> None:
         watched = watch()
         watched.add(watched.east, "fresh")
         watched.add(watched.west, "stale")
@@ -219,7 +219,7 @@ class TestAlive:
         east.write(services.set_forced_down, "e2", AGENT_BINARY, False, time.time())
         assert watched.becomes("e1", "e2", "e3")
 
-    def test_a_host_whose_agent_is_stopping_is_left_out_until_it_is_back(self, watch: Callable[..., Watched]) -> None:
+    def test_a_stopping_agents_host_is_excluded_until_back(self, watch: Callable[..., Watched]) -> None:
         watched = watch()
         watched.add(watched.east, "e1", "e2")
         watched.freshness.start()
@@ -238,7 +238,7 @@ class TestAlive:
 
 
 class TestCells:
-    def test_a_disabled_cell_takes_no_builds_until_it_is_enabled(self, watch: Callable[..., Watched]) -> None:
+    def test_a_disabled_cell_takes_no_builds_until_enabled(self, watch: Callable[..., Watched]) -> None:
         watched = watch()
         watched.add(watched.east, "e1")
         watched.add(watched.west, "w1")
@@ -255,9 +255,7 @@ class TestCells:
         watched.add(north, "n1")
         assert watched.becomes("n1")
 
-    def test_decisions_of_a_moment_share_a_view_until_a_cell_comes(
-        self, watch: Callable[..., Watched], monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_decisions_of_a_moment_share_one_view(self, watch: Callable[..., Watched], monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(table_updater, "VIEW_KEPT_S", 60.0)
         watched = watch()
         watched.freshness.start()
@@ -280,9 +278,7 @@ class TestCells:
         assert wait_until(lambda: "ssd" in watched.table.current_aggregates.metadata_of(int(watched.table.aggregation[row])), 90.0)
 
     @on("watch", "lite")  # its file is taken away
-    def test_an_unreachable_cell_keeps_its_hosts_for_a_while_and_its_view_ages(
-        self, watch: Callable[..., Watched], tmp_path: Path
-    ) -> None:
+    def test_an_unreachable_cells_hosts_stay_while_views_age(self, watch: Callable[..., Watched], tmp_path: Path) -> None:
         watched = watch(msgspec.structs.replace(FAST, service_down_time=2.0))
         watched.add(watched.east, "e1")
         watched.add(watched.west, "w1")
@@ -313,7 +309,7 @@ class TestCells:
         assert watched.freshness.ages_by_cell().keys() == {"east", "west", "broken"}
 
 
-def test_a_reader_behind_a_trimmed_feed_reads_the_nodes_anew(watch: Callable[..., Watched]) -> None:
+def test_a_reader_behind_trimmed_feeds_rereads_the_nodes(watch: Callable[..., Watched]) -> None:
     watched = watch(msgspec.structs.replace(FAST, feed_poll_interval=0.5))
     watched.add(watched.east, "e1", "e2")
     watched.freshness.start()

@@ -94,7 +94,7 @@ def watched(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Watched]
 
 
 @pytest.mark.parametrize("state", [CellState.DISABLED, CellState.DRAINING])
-def test_a_cell_that_was_taken_out_gets_nothing_more(watched: Watched, state: CellState) -> None:
+def test_a_removed_cell_gets_nothing_more(watched: Watched, state: CellState) -> None:
     assert watched.hosts() == {"east-host", "west-host"}
     watched.turn(watched.east, state)
     assert watched.hosts() == {"west-host"}
@@ -103,7 +103,7 @@ def test_a_cell_that_was_taken_out_gets_nothing_more(watched: Watched, state: Ce
 
 
 @pytest.mark.parametrize("what", ["disabled", "forced_down"])
-def test_a_host_that_was_taken_out_gets_nothing_more(watched: Watched, what: str) -> None:
+def test_a_removed_host_gets_nothing_more(watched: Watched, what: str) -> None:
     assert watched.hosts() == {"east-host", "west-host"}
     watched.tell("east-host", **{what: True})
     assert watched.hosts() == {"west-host"}
@@ -112,7 +112,7 @@ def test_a_host_that_was_taken_out_gets_nothing_more(watched: Watched, what: str
         watched.hosts(1)
 
 
-def test_a_host_that_was_let_in_again_is_waited_for(watched: Watched) -> None:
+def test_a_readmitted_host_is_waited_for(watched: Watched) -> None:
     """A process that has not read the cell's feed so far does not know what was said of the host, only that something was."""
     watched.tell("east-host", disabled=True)
     table, _, freshness = watched.look()
@@ -162,7 +162,7 @@ def test_a_claim_that_is_overtaken_goes_elsewhere(watched: Watched) -> None:
     assert set(watched.site.claimed().values()) == {"west-host"}
 
 
-def test_a_host_of_a_restored_cell_is_not_closed_for_ever(watched: Watched) -> None:
+def test_a_host_of_a_restored_cell_reopens(watched: Watched) -> None:
     """The feed of the restored database ends before the event, so nobody could read that far."""
     watched.tell("east-host", disabled=True)
     watched.tell("east-host", disabled=False)
@@ -175,7 +175,7 @@ def test_a_host_that_was_unmapped_gets_nothing_more(watched: Watched) -> None:
     assert watched.hosts() == {"west-host"}
 
 
-def test_a_host_belongs_to_its_zone_as_soon_as_that_is_made(watched: Watched) -> None:
+def test_a_host_joins_its_zone_upon_its_creation(watched: Watched) -> None:
     zone = watched.cells.api.write(aggregates.create, "racks", {"availability_zone": "red"})
     watched.cells.api.write(aggregates.add_host, zone.id, "west-host")
     with pytest.raises(errors.NoValidHost):
@@ -215,7 +215,7 @@ def test_a_host_with_servers_stays_in_its_zone(watched: Watched, change: str) ->
     api.write(ZONE_CHANGES[change], red.id)
 
 
-def test_a_host_with_servers_may_join_its_zone_twice(watched: Watched) -> None:
+def test_a_host_with_servers_joins_its_zone_twice(watched: Watched) -> None:
     api = watched.cells.api
     first, second = (api.write(aggregates.create, name, {"availability_zone": "red"}) for name in ("first", "second"))
     api.write(aggregates.add_host, first.id, "west-host")
@@ -226,7 +226,7 @@ def test_a_host_with_servers_may_join_its_zone_twice(watched: Watched) -> None:
         api.write(aggregates.remove_host, second.id, "west-host")
 
 
-def test_a_host_that_a_build_may_retry_on_stays(watched: Watched) -> None:
+def test_a_host_a_build_may_retry_on_stays(watched: Watched) -> None:
     watched.site.ledger.write(claims.set_inventory, [fleet.node("west-2", vcpus=8)], watched.west.uuid)
     watched.cells.report("west", "west-2")
     watched.cells.api.write(host_mappings.add_mappings, [HostMapping(host="west-2", cell_uuid=watched.west.uuid)], time.time())
@@ -241,7 +241,7 @@ def test_a_host_that_a_build_may_retry_on_stays(watched: Watched) -> None:
         watched.cells.api.write(aggregates.add_host, zone.id, other.host)
 
 
-def test_a_claim_that_a_zone_change_overtakes_is_refused(watched: Watched) -> None:
+def test_a_claim_overtaken_by_zone_changes_is_refused(watched: Watched) -> None:
     """The host is without servers when its zone changes, and a transaction has already planned one there."""
     if not watched.cells.ground.real:
         pytest.skip("a file has one writer at a time: nobody changes a zone while a claim is being made")
@@ -268,7 +268,7 @@ def test_a_claim_that_a_zone_change_overtakes_is_refused(watched: Watched) -> No
     assert not watched.site.claimed()
 
 
-def test_zones_that_never_rest_have_only_their_own_servers(watched: Watched) -> None:
+def test_zones_changing_constantly_have_only_their_servers(watched: Watched) -> None:
     """The zone changes whenever it may. Each server is then in the zone that it was asked for."""
     api = watched.cells.api
     zone = api.write(aggregates.create, "racks", {"availability_zone": "red"})
@@ -298,7 +298,7 @@ def test_zones_that_never_rest_have_only_their_own_servers(watched: Watched) -> 
     assert changes
 
 
-def test_a_selection_is_made_though_the_operators_never_rest(watched: Watched) -> None:
+def test_a_selection_succeeds_despite_constant_operator_changes(watched: Watched) -> None:
     """What rises all the time must not keep anybody waiting: then the plan is made on what was read last."""
     stop = threading.Event()
 
@@ -315,7 +315,7 @@ def test_a_selection_is_made_though_the_operators_never_rest(watched: Watched) -
         thread.join()
 
 
-def test_a_change_that_overtakes_the_transaction_is_planned_on(watched: Watched) -> None:
+def test_a_change_overtaking_the_transaction_is_planned_on(watched: Watched) -> None:
     """The cell is taken out after the process looked, and before its transaction reads the log of claims."""
     looks: list[bool] = []
 

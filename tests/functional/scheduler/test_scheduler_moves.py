@@ -63,7 +63,7 @@ def in_cell(site: Site, cell: str) -> set[str]:
 
 class TestKinds:
     @pytest.mark.parametrize("kind", list(MoveKind))
-    def test_a_move_goes_to_another_host_of_its_cell_with_a_claim_of_its_own(self, site: Site, kind: MoveKind) -> None:
+    def test_a_move_claims_another_host_of_its_cell(self, site: Site, kind: MoveKind) -> None:
         server = Server(site, site.scheduler())
         asked = server.move(kind)
         first, *others = choose(server.scheduler, asked)
@@ -83,7 +83,7 @@ class TestKinds:
         assert [(s.host, s.fence) for s in again] == [(s.host, 2) for s in first]
         assert len(site.claimed()) == 2
 
-    def test_an_operation_that_is_over_claims_nothing_and_its_claim_is_freed(self, site: Site) -> None:
+    def test_an_ended_operation_claims_nothing_and_frees_claims(self, site: Site) -> None:
         server = Server(site, site.scheduler())
         over, under_way = server.move(MIGRATE), server.move(MIGRATE)
         site.end_move(over)
@@ -105,7 +105,7 @@ class TestKinds:
         with pytest.raises(errors.NoValidHost, match=r"by CoreFilter \(not enough vCPUs\)"):
             server.to(RESIZE, flavor=fleet.flavor(vcpus=17))
 
-    def test_a_resize_may_stay_if_the_site_says_so_with_room_for_both_sizes(self, tmp_path: Path) -> None:
+    def test_a_resize_may_stay_with_room_for_both(self, tmp_path: Path) -> None:
         site = Site.on_sqlite(tmp_path, [fleet.node("h0", vcpus=4)])
         server = Server(site, site.scheduler(SAME_HOST))
         with pytest.raises(errors.NoValidHost, match=r"0 were left by SourceHost \(the server is there already\)"):
@@ -126,7 +126,7 @@ class TestKinds:
         with pytest.raises(errors.NoValidHost):  # the first claim stands
             server.to(MIGRATE)
 
-    def test_what_an_administrator_forced_for_the_boot_does_not_bind_the_move(self, site: Site) -> None:
+    def test_a_forced_boot_does_not_bind_the_move(self, site: Site) -> None:
         server = Server(site, site.scheduler(), force_hosts=("h3",), max_attempts=1)
         assert server.to(MIGRATE)[0].host in {"h1", "h5", "h7"}
 
@@ -141,7 +141,7 @@ class TestCells:
         with pytest.raises(errors.NoValidHost):
             site.boot(closed, fleet.spec(requested_destination=Destination(cell_uuid=CELLS[0])))
 
-    def test_it_leaves_its_cell_only_if_it_may_and_stays_as_long_as_there_is_room(self, tmp_path: Path) -> None:
+    def test_it_leaves_a_full_cell_only_if_permitted(self, tmp_path: Path) -> None:
         nodes = [fleet.node("h0"), fleet.node("h1", memory_mb=2**20), fleet.node("h2", vcpus=2), fleet.node("h3", memory_mb=2**20)]
         site = Site.on_sqlite(tmp_path, nodes)
         server = Server(site, site.scheduler(), ignore_hosts=("h1", "h2", "h3"))
@@ -152,7 +152,7 @@ class TestCells:
         first, *others = server.to(RESIZE, flavor=fleet.flavor(vcpus=3), destination=freely)
         assert {s.host for s in (first, *others)} == {"h1", "h3"}
 
-    def test_who_may_leave_leaves_a_cell_that_is_drained(self, site: Site) -> None:
+    def test_permitted_servers_leave_a_drained_cell(self, site: Site) -> None:
         server = Server(site, site.scheduler(), ignore_hosts=tuple(in_cell(site, CELLS[1])))
         closed = site.scheduler(states=(CellState.DRAINING, CellState.ENABLED))
         freely = server.move(MIGRATE, destination=Destination(allow_cross_cell_move=True))
@@ -170,7 +170,7 @@ class TestCells:
 
 
 class TestRequestedDestination:
-    def test_a_host_and_a_node_that_were_asked_for_pass_all_filters(self, site: Site) -> None:
+    def test_a_requested_host_and_node_pass_all_filters(self, site: Site) -> None:
         scheduler = site.scheduler()
         [[first]] = site.boot(scheduler, fleet.spec(requested_destination=Destination(host="H3")))
         assert first.host == "h3"
@@ -189,7 +189,7 @@ class TestRequestedDestination:
         with pytest.raises(errors.NoValidHost, match=r"by RequestedCell \(in another cell\)"):
             site.boot(site.scheduler(), fleet.spec(requested_destination=Destination(cell_uuid="unknown")))
 
-    def test_a_move_to_a_host_that_was_asked_for(self, site: Site) -> None:
+    def test_a_move_goes_to_its_requested_host(self, site: Site) -> None:
         server = Server(site, site.scheduler(), ignore_hosts=tuple(in_cell(site, CELLS[1])))
         wanted = min(in_cell(site, CELLS[0]) - {server.host})
         assert [s.host for s in server.to(MIGRATE, destination=Destination(host=wanted))] == [wanted]
@@ -199,7 +199,7 @@ class TestRequestedDestination:
 
 
 class TestRetries:
-    def test_under_a_new_fence_a_host_that_failed_is_not_tried_again(self, site: Site) -> None:
+    def test_a_new_fence_does_not_retry_failed_hosts(self, site: Site) -> None:
         """Its claim is replaced: the operation has given the host up."""
         asked = Server(site, site.scheduler()).move(MIGRATE)
         tried: list[str] = []
@@ -212,7 +212,7 @@ class TestRetries:
         assert site.overfull() == []
         assert len(site.claimed()) == 2
 
-    def test_a_cell_that_cannot_take_it_is_left_only_if_it_may_be(self, site: Site) -> None:
+    def test_a_move_leaves_an_unsuitable_cell_if_permitted(self, site: Site) -> None:
         server = Server(site, site.scheduler())
         [cell] = {site.homes[server.host]}
         stays, leaves = server.move(MIGRATE), server.move(MIGRATE, destination=Destination(allow_cross_cell_move=True))
@@ -227,7 +227,7 @@ class TestGroups:
     def members(self, site: Site, scheduler: SchedulerManager, group: ServerGroup, count: int, **asked: Any) -> list[Server]:
         return [Server(site, scheduler, group=group, **asked) for _ in range(count)]
 
-    def test_a_member_that_must_be_apart_is_not_in_its_own_way_but_its_destination_is_taken(self, tmp_path: Path) -> None:
+    def test_a_separated_member_blocks_its_destination_not_itself(self, tmp_path: Path) -> None:
         site = Site.on_sqlite(tmp_path, [fleet.node(f"h{2 * n if n < 4 else 2 * n - 7}") for n in range(8)])
         scheduler = site.scheduler(SAME_HOST)
         group = fleet.group(GroupPolicy.ANTI_AFFINITY)
@@ -261,7 +261,7 @@ class TestGroups:
         site.ledger.write(claims.move_claims, [claims.ClaimMove(instance_uuid=one.uuid, host=first.host, node=first.host)])
         assert site.boot(scheduler, fleet.spec(group=group))[0][0].host == first.host
 
-    def test_from_a_lost_host_they_go_to_one_that_has_room_for_all_one_after_the_other(self, tmp_path: Path) -> None:
+    def test_evacuated_servers_gather_on_one_host_with_room(self, tmp_path: Path) -> None:
         nodes = [fleet.node(f"h{n}", vcpus=2 if n == 2 else 4, memory_mb=2**20 if n == 2 else 65536) for n in range(6)]
         site = Site.on_sqlite(tmp_path, nodes)
         scheduler = site.scheduler()
@@ -272,7 +272,7 @@ class TestGroups:
         assert hosts == {"h4"}, "h2 is the best for one, with room for two"
         assert site.overfull() == []
 
-    def test_a_group_that_an_evacuation_has_divided_takes_members_on_either_host(self, site: Site) -> None:
+    def test_a_divided_group_takes_members_on_either_host(self, site: Site) -> None:
         """Its host came back before all had left it, so nothing is to be waited for."""
         scheduler = site.scheduler()
         group = fleet.group(GroupPolicy.AFFINITY)
@@ -287,7 +287,7 @@ class TestGroups:
         assert two.to(MIGRATE)[0].host == first.host
 
     @pytest.mark.parametrize("leaving", ["hidden", "deleted"])
-    def test_a_body_that_is_about_to_go_keeps_others_waiting(self, site: Site, leaving: str) -> None:
+    def test_a_departing_body_makes_others_wait(self, site: Site, leaving: str) -> None:
         scheduler = site.scheduler()
         group = fleet.group(GroupPolicy.AFFINITY)
         one, two, _ = self.members(site, scheduler, group, 3)
@@ -301,7 +301,7 @@ class TestGroups:
 
 
 class TestWrongCalls:
-    def test_a_move_is_of_one_server_and_claims_for_itself(self, site: Site) -> None:
+    def test_a_move_has_one_server_and_one_claim(self, site: Site) -> None:
         server = Server(site, site.scheduler())
         asked = server.move(MIGRATE)
         [operation] = asked.fences

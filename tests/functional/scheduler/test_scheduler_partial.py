@@ -36,7 +36,7 @@ def site(tmp_path: Path) -> Site:
     return Site.on_sqlite(tmp_path, [fleet.node(f"h{n}", vcpus=1) for n in range(3)])
 
 
-def test_as_many_as_fit_are_placed_and_the_decision_says_what_the_others_lacked(site: Site) -> None:
+def test_servers_that_fit_are_placed_others_explained(site: Site) -> None:
     asked = batch(site, 5, 2)
     answers = choose(site.scheduler(), asked)
     assert [bool(answer) for answer in answers] == [True, True, True, False, False]
@@ -47,7 +47,7 @@ def test_as_many_as_fit_are_placed_and_the_decision_says_what_the_others_lacked(
     assert [choice.host is None for choice in decision.choices] == [False, False, False, True, True]
 
 
-def test_asked_again_the_claims_are_the_same_under_this_fence_and_the_next(site: Site) -> None:
+def test_claims_are_repeated_under_this_and_next_fence(site: Site) -> None:
     asked = batch(site, 5, 3)
     first = choose(site.scheduler(), asked)
     assert choose(site.scheduler(), asked) == first
@@ -56,7 +56,7 @@ def test_asked_again_the_claims_are_the_same_under_this_fence_and_the_next(site:
     assert site.claimed() == claimed
 
 
-def test_fewer_than_the_least_are_refused_all_of_them(site: Site) -> None:
+def test_fewer_than_the_minimum_are_all_refused(site: Site) -> None:
     for least in (4, 5, None):
         with pytest.raises(errors.NoValidHost, match="for instance 4 of 5"):
             choose(site.scheduler(), batch(site, 5, least))
@@ -78,14 +78,14 @@ def test_what_was_handed_over_before_counts(site: Site) -> None:
     assert [bool(answer) for answer in answers] == [True, False, False]
 
 
-def test_what_was_handed_over_does_not_make_nothing_enough(site: Site) -> None:
+def test_handed_over_servers_do_not_satisfy_the_minimum(site: Site) -> None:
     asked = batch(site, 5, 1)
     choose(site.scheduler(), batch(site, 3, None))
     with pytest.raises(errors.NoValidHost):
         site.scheduler().select_destinations(CONTEXT, asked, list(asked.fences)[3:])
 
 
-def test_hosts_that_are_held_for_retries_are_not_waited_for(tmp_path: Path) -> None:
+def test_hosts_held_for_retries_are_not_waited_for(tmp_path: Path) -> None:
     site = Site.on_sqlite(tmp_path, [fleet.node(f"h{n}") for n in range(8)])
     group, others = fleet.group(GroupPolicy.ANTI_AFFINITY), tuple(f"h{n}" for n in range(1, 8, 2))
     choose(site.scheduler(), batch(site, 2, None, group=group, max_attempts=2, ignore_hosts=others))
@@ -95,7 +95,7 @@ def test_hosts_that_are_held_for_retries_are_not_waited_for(tmp_path: Path) -> N
     assert sorted(hosts(choose(site.scheduler(), batch(site, 6, 2, group=group, max_attempts=1)))) == sorted(others)
 
 
-def test_an_affinity_group_of_which_a_part_fits_is_on_the_roomiest_host(tmp_path: Path) -> None:
+def test_a_partial_affinity_group_uses_the_roomiest_host(tmp_path: Path) -> None:
     site = Site.on_sqlite(tmp_path, [fleet.node(f"h{n}", vcpus=vcpus) for n, vcpus in enumerate((3, 4, 2))])
     group = fleet.group(GroupPolicy.AFFINITY)
     answers = choose(site.scheduler(), batch(site, 6, 2, group=group))
@@ -103,12 +103,12 @@ def test_an_affinity_group_of_which_a_part_fits_is_on_the_roomiest_host(tmp_path
     assert [slot.host for slot in site.slots()] == ["h1"] * 4
 
 
-def test_an_anti_affinity_group_fills_the_hosts_there_are(site: Site) -> None:
+def test_an_anti_affinity_group_fills_all_available_hosts(site: Site) -> None:
     answers = choose(site.scheduler(), batch(site, 6, 1, group=fleet.group(GroupPolicy.ANTI_AFFINITY)))
     assert sorted(hosts(answers)) == ["h0", "h1", "h2"]
 
 
-def test_racing_batches_fill_the_fleet_to_the_last_host_and_no_further(tmp_path: Path) -> None:
+def test_racing_batches_fill_the_fleet_exactly(tmp_path: Path) -> None:
     """Two schedulers, eight callers, batches of five to ten for 60 servers."""
     site = Site.on_sqlite(tmp_path, [fleet.node(f"h{n}", vcpus=5) for n in range(12)])
     schedulers = [site.scheduler(), site.scheduler()]

@@ -15,7 +15,7 @@ from tests.support.fleet import Site
 WITH = msgspec.structs.replace(fleet.QUICK, enabled_filters=(*DEFAULT_FILTERS, "SameHostFilter", "DifferentHostFilter"))
 
 
-def test_a_server_goes_to_or_away_from_where_another_one_of_its_project_is(tmp_path: Path) -> None:
+def test_a_server_goes_near_or_away_from_another(tmp_path: Path) -> None:
     site = Site.on_sqlite(tmp_path, [fleet.node(f"h{n}") for n in range(3)])
     scheduler = site.scheduler(WITH)
     [[first, *_]] = site.boot(scheduler)

@@ -7,7 +7,7 @@ from pathlib import Path
 from tests.support.region import host, region
 
 
-def test_a_zone_made_just_now_takes_boots_at_once(tmp_path: Path) -> None:
+def test_a_zone_created_recently_takes_boots_immediately(tmp_path: Path) -> None:
     with region(tmp_path, [host(f"h{number}") for number in range(3)]) as cloud:
         for number in range(3):
             zone = f"zone{number}"

@@ -53,7 +53,7 @@ def decision(at: float, batch_id: str | None = None, message: str = "") -> Decis
     )
 
 
-def test_a_request_that_is_refused_again_and_again_keeps_its_newest_decisions(site: Site) -> None:
+def test_a_repeatedly_refused_request_retains_its_newest_decisions(site: Site) -> None:
     """As one does that waits for a cell: every few seconds, up to its deadline."""
     scheduler = site.scheduler()
     asked = site.leased(fleet.spec(HUGE))
@@ -111,7 +111,7 @@ def test_other_batches_lose_nothing_by_that(site: Site) -> None:
     ]
 
 
-def test_what_is_old_is_forgotten_a_page_at_a_time(site: Site) -> None:
+def test_old_decisions_are_forgotten_page_by_page(site: Site) -> None:
     old = [decision(float(n), str(UUID(int=n // 2))) for n in range(9)]
     site.database.write(decisions.store_all, [*old, decision(100.0, str(UUID(int=1)))])
     after: str | None = ""
@@ -131,7 +131,7 @@ def test_the_keeper_of_the_house_forgets_by_age(site: Site) -> None:
     assert site.decisions() == [young]
 
 
-def test_a_refusal_is_stored_with_what_would_have_been_enough(site: Site) -> None:
+def test_a_refusal_is_stored_with_its_sufficient_relaxations(site: Site) -> None:
     scheduler = site.scheduler()
     with pytest.raises(errors.NoValidHost) as refused:
         site.boot(scheduler, fleet.spec(HUGE, ignore_hosts=("h0",)), 2)

@@ -120,7 +120,7 @@ def test_two_schedulers_share_the_topic_and_the_room(deployment: Deployment) -> 
             service.stop()
 
 
-def test_right_after_a_start_it_waits_for_hosts_that_are_just_coming_back(deployment: Deployment) -> None:
+def test_right_after_a_start_it_awaits_returning_hosts(deployment: Deployment) -> None:
     deployment.silence(3600.0)
     service = deployment.service(msgspec.structs.replace(FAST, warm_up=30.0))
     service.start()
@@ -142,7 +142,7 @@ def test_right_after_a_start_it_waits_for_hosts_that_are_just_coming_back(deploy
         service.stop()
 
 
-def test_a_host_that_was_just_mapped_is_waited_for(deployment: Deployment) -> None:
+def test_a_recently_mapped_host_is_waited_for(deployment: Deployment) -> None:
     """Its operator has been told that it is mapped; the conductor that takes its capacity from the cell comes a moment later."""
     service = deployment.service(msgspec.structs.replace(FAST, warm_up=30.0))
     service.start()
@@ -165,7 +165,7 @@ def test_a_host_that_was_just_mapped_is_waited_for(deployment: Deployment) -> No
         service.stop()
 
 
-def test_once_it_has_been_up_for_a_while_it_refuses(deployment: Deployment) -> None:
+def test_after_its_warm_up_it_refuses(deployment: Deployment) -> None:
     deployment.silence(3600.0)
     service = deployment.service(msgspec.structs.replace(FAST, warm_up=0.5))
     service.start()
@@ -177,7 +177,7 @@ def test_once_it_has_been_up_for_a_while_it_refuses(deployment: Deployment) -> N
         service.stop()
 
 
-def test_while_no_host_of_a_cell_is_heard_of_what_would_fit_there_waits(deployment: Deployment) -> None:
+def test_requests_fitting_a_fully_silent_cell_wait(deployment: Deployment) -> None:
     """The cell's bus is away, or its database: a boot that was accepted is not refused for that."""
     service = deployment.service(msgspec.structs.replace(FAST, service_down_time=0.5))
     service.start()
@@ -211,7 +211,7 @@ def test_while_no_host_of_a_cell_is_heard_of_what_would_fit_there_waits(deployme
         service.stop()
 
 
-def test_a_silent_host_among_others_that_are_heard_of_is_not_waited_for(deployment: Deployment) -> None:
+def test_a_silent_host_among_others_is_not_awaited(deployment: Deployment) -> None:
     service = deployment.service(msgspec.structs.replace(FAST, service_down_time=1.0))
     service.start()
     try:

@@ -135,7 +135,7 @@ def _brief_start(monkeypatch: pytest.MonkeyPatch) -> None:
 class TestACellThatIsBeingRead:
     """Its hosts are not in the table yet, or nothing is known of their agents."""
 
-    def test_a_request_that_it_may_take_is_not_refused(self, table: str, tmp_path: Path) -> None:
+    def test_a_request_it_may_take_is_not_refused(self, table: str, tmp_path: Path) -> None:
         with region(tmp_path, Gate(table)) as site, site.scheduler(IMPATIENT) as scheduler:
             assert site.gate.reached.wait(60.0)
             large = site.asked(12)
@@ -177,7 +177,7 @@ class TestACellThatIsBeingRead:
             choose(scheduler, site.asked(12))
 
 
-def test_a_cell_that_hangs_does_not_take_the_turn_of_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_hanging_cell_takes_no_others_turn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(table_updater, "LOADS_LIMIT", 1)
     monkeypatch.setattr(table_updater, "FIRST_READ_TIMEOUT_S", 0.2)
     with region(tmp_path, Gate("feed_head", cell="east")) as site, site.scheduler(PATIENT) as scheduler:

@@ -31,7 +31,7 @@ def value(name: str, **labels: str) -> float:
     return metrics.REGISTRY.get_sample_value(f"superconductor_{name}", labels) or 0.0
 
 
-def test_the_way_of_a_boot_is_counted_once_at_each_stage(deployment: Region) -> None:
+def test_a_boots_way_counts_once_at_every_stage(deployment: Region) -> None:
     def told() -> dict[str, float]:
         counts = {stage: value("stage_seconds_count", stage=stage) for stage in metrics.STAGES}
         counts |= {"boots": value("boot_seconds_count"), "active": value("builds_ended_total", result="active")}
@@ -83,7 +83,7 @@ def test_states_are_read_when_they_are_asked_for(deployment: Region) -> None:
     assert wait_until(lambda: set(told(metrics.FEED_BEHIND).values()) == {0.0}, PATIENCE)
 
 
-def test_the_queues_are_looked_at_by_one_statement_however_often_they_are_asked_for(tmp_path: Path) -> None:
+def test_repeated_requests_read_the_queues_by_one_statement(tmp_path: Path) -> None:
     databases = api_database(tmp_path), cell_database(tmp_path)
     queue, cell = QueueMetrics(databases[0]), CellQueue("cell1", databases[1])
     operations = OperationMetrics(databases[0])

@@ -56,7 +56,7 @@ def health(port: int) -> tuple[int, dict[str, Any]]:
     return answer.status_code, {check["check"]: check["trouble"] for check in answer.json()["checks"] if check["trouble"]}
 
 
-def test_an_agent_tells_when_its_broker_brings_it_nothing_and_reports_on_a_signal(proxy: FaultProxy, tmp_path: Path) -> None:
+def test_an_agent_reports_silent_brokers_and_on_signals(proxy: FaultProxy, tmp_path: Path) -> None:
     port = closed_port()
     groups: Configuration = {
         "DEFAULT": {"transport_url": proxy.url, "log_dir": tmp_path},
@@ -100,7 +100,7 @@ def log(folder: Path) -> str:
     return "".join(path.read_text() for path in folder.glob("*.log"))
 
 
-def test_an_api_works_although_the_port_for_its_monitoring_is_taken(tmp_path: Path) -> None:
+def test_an_api_works_despite_a_taken_monitoring_port(tmp_path: Path) -> None:
     port, url = closed_port(), sqlite_url(tmp_path, "api")
     synced(url, "api").dispose_connections()
     with socket.socket() as taken:

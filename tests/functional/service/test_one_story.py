@@ -90,7 +90,7 @@ def follows(story: Sequence[Line], told: Sequence[Line]) -> bool:
     return all(step in rest for step in story)
 
 
-def test_a_search_for_the_request_or_the_server_tells_every_step(tmp_path: Path, restored: None) -> None:
+def test_a_search_by_request_or_server_shows_everything(tmp_path: Path, restored: None) -> None:
     path = tmp_path / "region.log"
     log_to(path)
     with running(tmp_path / "state", HOSTS) as cloud:

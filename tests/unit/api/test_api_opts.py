@@ -12,7 +12,7 @@ from objects.quota import RESOURCES, QuotaLimits
 from service import config
 
 
-def test_every_setting_is_an_option_with_the_same_default() -> None:
+def test_every_setting_is_an_option_with_equal_default() -> None:
     """Tests and the all-in-one make Settings themselves, services read options: both must mean the same."""
     conf = config.load_options([], opts.list_opts(), files=[])
     assert opts.read_settings(conf) == opts.ApiSettings()

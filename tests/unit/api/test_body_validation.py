@@ -137,7 +137,7 @@ def test_a_secret_is_not_repeated_in_the_message(newest: Validator, secret: str)
 
 
 @pytest.mark.parametrize(("field", "value"), [("tags", []), ("description", "d"), ("networks", "none")])
-def test_fields_of_newer_versions_are_unknown_to_the_oldest(oldest: Validator, field: str, value: Any) -> None:
+def test_the_oldest_version_rejects_newer_fields(oldest: Validator, field: str, value: Any) -> None:
     """As 2.1 has it: no tags, no description, no words for networks."""
     with pytest.raises(errors.Invalid, match=rf"^server\.{field}: "):
         oldest.check_body({"server": {"name": "web", "flavorRef": "1", field: value}})
@@ -157,13 +157,13 @@ def test_fields_of_newer_versions_are_unknown_to_the_oldest(oldest: Validator, f
         (b'{"a":' * 50000, "nested too deeply"),
     ],
 )
-def test_a_body_that_is_no_json_object_is_refused(raw: bytes, reason: str) -> None:
+def test_a_non_object_body_is_refused(raw: bytes, reason: str) -> None:
     """Whatever the bytes."""
     with pytest.raises(errors.Invalid, match=reason):
         read_body(request(raw), 10**6)
 
 
-def test_a_body_that_is_too_large_is_refused_unread() -> None:
+def test_an_oversized_body_is_refused_unread() -> None:
     """One byte over the limit is too much, the limit itself is not."""
     assert read_body(request(b'{"a": "b"}'), 10) == {"a": "b"}
     with pytest.raises(falcon.HTTPContentTooLarge):

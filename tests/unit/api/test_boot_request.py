@@ -32,7 +32,7 @@ def boot(**fields: Any) -> BootRequest:
         ({"min_count": 2, "max_count": 4}, (2, 4)),
     ],
 )
-def test_as_many_as_max_count_says_are_asked_for(fields: dict[str, Any], counts: tuple[int, int]) -> None:
+def test_max_count_decides_how_many_are_requested(fields: dict[str, Any], counts: tuple[int, int]) -> None:
     """max_count falls back on min_count, and that on one."""
     found = boot(**fields)
     assert (found.min_count, found.count) == counts
@@ -88,7 +88,7 @@ def test_the_image_comes_from_either_field(fields: dict[str, Any]) -> None:
         ({"block_device_mapping_v2": [DEVICE | {"source_type": "blank"}]}, "server.block_device_mapping_v2[0].source_type: "),
     ],
 )
-def test_without_one_image_to_boot_there_is_no_server(fields: dict[str, Any], sentence: str) -> None:
+def test_a_boot_without_an_image_creates_no_server(fields: dict[str, Any], sentence: str) -> None:
     """The message names the field to mend."""
     with pytest.raises(errors.Invalid) as refused:
         boot(**{"imageRef": ""} | fields)
@@ -149,7 +149,7 @@ def test_a_body_shows_no_secrets() -> None:
         (["a", 2], ("a", "2")),
     ],
 )
-def test_a_hint_of_any_type_is_kept_as_text(hint: object, kept: tuple[str, ...]) -> None:
+def test_a_hint_of_any_type_becomes_text(hint: object, kept: tuple[str, ...]) -> None:
     """Filters of a site may read it. Null and what is empty is none."""
     document = {"server": SERVER, "os:scheduler_hints": {"mine": hint, "none": None, "empty": {}}}
     Validator(schemas.create((2, 1))).check_body(document)
@@ -160,7 +160,7 @@ def test_a_hint_of_any_type_is_kept_as_text(hint: object, kept: tuple[str, ...])
 @pytest.mark.parametrize(
     ("hint", "whole"), [(True, True), ("true", True), ("1", True), (["yes"], True), ([True], True), (False, False), ("Off", False)]
 )
-def test_a_batch_stands_or_falls_together_if_asked_for_as_clients_do(field: str, hint: object, whole: bool) -> None:
+def test_a_batch_is_all_or_nothing_on_request(field: str, hint: object, whole: bool) -> None:
     """And the scheduler is not told, which has no use for it."""
     document = {"server": SERVER, field: {"all_or_nothing": hint, "group": "g"}}
     Validator(schemas.create((2, 1))).check_body(document)

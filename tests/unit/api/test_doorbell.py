@@ -65,7 +65,7 @@ def test_every_ring_arrives_and_an_error_ends_none(bell: SlowBell) -> None:
     assert ("operate", "o1") in heard
 
 
-def test_what_comes_in_one_moment_is_rung_for_together(bell: SlowBell) -> None:
+def test_simultaneous_batches_share_one_ring(bell: SlowBell) -> None:
     doorbell = WakeupSender(bell)
     doorbell.ring_for_batch(CONTEXT, "b1")
     assert bell.ringing.wait(10)  # the bus hangs

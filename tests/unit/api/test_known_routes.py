@@ -29,7 +29,7 @@ def test_a_word_stands_before_a_parameter(path: str, template: str | None) -> No
     assert not_served.find_template(path) == template
 
 
-def test_an_operation_that_is_not_served_is_refused_by_version() -> None:
+def test_an_unserved_operation_is_refused_by_version() -> None:
     with pytest.raises(errors.NotOffered, match=r"POST /v2\.1/servers/6/shares is an operation of the Compute API that"):
         not_served.refuse_unserved("POST", "/v2.1/servers/6/shares", (2, 97))
     with pytest.raises(errors.NotFound, match=r"does not exist in version 2\.96"):
@@ -42,7 +42,7 @@ def test_an_operation_that_is_not_served_is_refused_by_version() -> None:
     not_served.refuse_unserved("GET", "/os-anything", (2, 1))
 
 
-def test_an_action_that_is_not_served_is_refused_by_version() -> None:
+def test_an_unserved_action_is_refused_by_version() -> None:
     with pytest.raises(errors.NotOffered, match="The action addFixedIp is"):
         not_served.refuse_action("addFixedIp", (2, 43))
     with pytest.raises(errors.NotFound):

@@ -80,7 +80,7 @@ def test_statuses_are_states(query: str, states: tuple[str, ...]) -> None:
     assert asked(query).phases == states
 
 
-def test_a_status_that_no_server_has_makes_an_empty_list() -> None:
+def test_an_unused_status_gives_an_empty_list() -> None:
     """One that does not exist is an error since 2.38 and was an empty list before."""
     assert ask("status=UNKNOWN") is None
     assert ask("status=DOZING", version=MINIMUM) is None
@@ -103,7 +103,7 @@ def test_deleted_servers_are_for_administrators() -> None:
 
 
 @pytest.mark.parametrize("query", ["soft_deleted=1", "status=soft_deleted", "vm_state=soft-delete&vm_state=active"])
-def test_soft_deleted_servers_are_listed_only_if_somebody_asks_for_them(query: str) -> None:
+def test_soft_deleted_servers_are_listed_only_on_request(query: str) -> None:
     assert not asked(query, admin=False).skip_soft_deleted
     assert asked("status=ACTIVE&power_state=4").skip_soft_deleted
 
@@ -165,7 +165,7 @@ def test_what_no_server_has_makes_an_empty_list(query: str) -> None:
     assert ask(query) is None
 
 
-def test_unknown_parameters_and_sort_keys_are_refused_from_the_version_on_that_does() -> None:
+def test_newer_versions_refuse_unknown_parameters_and_sort_keys() -> None:
     """2.75."""
     assert asked("something=else&sort_key=id", version=(2, 74)) == asked("")
     with pytest.raises(errors.Invalid, match=r"^something: "):

@@ -40,7 +40,7 @@ def test_the_headers_name_a_version(header: str | None, legacy: str | None, vers
 
 
 @pytest.mark.parametrize("wanted", ["2.9999", "2.0", "3.1", "1.1", "2.999999999"])
-def test_a_version_that_is_not_served_is_refused_as_such(wanted: str) -> None:
+def test_an_unserved_version_is_refused_as_unserved(wanted: str) -> None:
     """Too old, too new."""
     refusal = select_version(f"compute {wanted}", None)
     assert isinstance(refusal, Refusal)
@@ -81,7 +81,7 @@ def test_tags_of_devices_came_went_and_came(version: Version, devices: bool, net
     assert is_within(NETWORK_TAGS, version) is networks
 
 
-def test_the_body_of_a_create_changes_only_in_the_versions_listed() -> None:
+def test_a_create_body_changes_only_in_listed_versions() -> None:
     """One validator is kept per change, so a change that is not listed would be lost."""
     before = None
     for minor in range(MINIMUM[1], MAXIMUM[1] + 1):

@@ -32,13 +32,13 @@ def test_the_defaults_are_those_of_the_field() -> None:
     assert allowed(policy, "member", project="p2") == set()
 
 
-def test_no_two_rules_share_a_name_and_each_says_what_it_guards() -> None:
+def test_rule_names_are_unique_and_described() -> None:
     names = [rule.name for rule in policies.list_rules()]
     assert len(names) == len(set(names))
     assert all(rule.description and rule.operations for rule in policies.DOCUMENTED)
 
 
-def test_a_file_overrides_and_a_change_takes_effect_by_itself(tmp_path: Path) -> None:
+def test_a_file_overrides_and_its_changes_take_effect(tmp_path: Path) -> None:
     """What cannot be used leaves the rules as they were."""
     file, other = tmp_path / "policy.yaml", tmp_path / "more.yaml"
     file.write_text(

@@ -25,7 +25,7 @@ LOCK = VersionedValidator([(since, schemas.action_body("lock", value)) for since
         ((2, 73), {"locked_reason": "audit"}),
     ],
 )
-def test_a_lock_may_have_a_reason_in_versions_that_know_of_it(version: Version, value: Any) -> None:
+def test_a_lock_has_a_reason_in_newer_versions(version: Version, value: Any) -> None:
     LOCK.check_body(version, {"lock": value})
 
 

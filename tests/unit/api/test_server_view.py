@@ -60,7 +60,7 @@ def detail(shown: Server, asked: Call) -> server_view.Document:
         ("deleted", "c1", "DELETED", "deleted", None, 0),
     ],
 )
-def test_states_are_shown_in_the_words_of_the_compute_api(
+def test_states_use_the_words_of_the_compute_api(
     state: str, cell: str | None, status: str, vm_state: str, task: str | None, power: int
 ) -> None:
     """Status, vm_state, task_state and power_state."""
@@ -92,7 +92,7 @@ def test_a_tenant_reads_no_host_names() -> None:
     assert "host_status" not in shown
 
 
-def test_the_host_id_tells_equal_hosts_but_not_which() -> None:
+def test_the_host_id_shows_equality_but_no_name() -> None:
     """Per project: another project sees another id for the same host."""
     one, two = detail(server(host="h1"), call()), detail(server(host="h2"), call())
     assert re.fullmatch("[0-9a-f]{56}", one["hostId"])
@@ -101,7 +101,7 @@ def test_the_host_id_tells_equal_hosts_but_not_which() -> None:
     assert detail(server(host=None), call())["hostId"] == ""
 
 
-def test_the_oldest_version_has_none_of_the_newer_fields() -> None:
+def test_the_oldest_version_lacks_the_newer_fields() -> None:
     """And links to its flavor rather than holding it."""
     shown = detail(server(), call(MINIMUM))
     newer = {"locked", "description", "tags", "host_status", "OS-EXT-SRV-ATTR:hostname", "OS-EXT-SRV-ATTR:user_data"}

@@ -16,7 +16,7 @@ def _breaker(clock: Clock) -> Breaker:
     return Breaker("cell 'east'", threshold=3, pause=5.0, clock=clock, wall=lambda: 1_700_000_000.0)
 
 
-def test_stays_closed_while_failures_are_not_in_a_row() -> None:
+def test_scattered_failures_do_not_open_it() -> None:
     breaker = _breaker(Clock())
     for _ in range(10):
         breaker.note_failure("late")
@@ -26,7 +26,7 @@ def test_stays_closed_while_failures_are_not_in_a_row() -> None:
     assert breaker.silent_since is None
 
 
-def test_opens_at_the_threshold_and_says_since_when_and_why() -> None:
+def test_it_opens_at_the_threshold_with_its_cause() -> None:
     breaker = _breaker(Clock())
     for _ in range(3):
         assert breaker.get_refusal() is None
@@ -50,7 +50,7 @@ def test_lets_one_probe_through_after_the_pause() -> None:
     assert breaker.get_refusal(), "all others, while it is under way"
 
 
-def test_a_probe_that_succeeds_closes_it_and_one_that_fails_starts_a_new_pause() -> None:
+def test_a_probe_closes_it_or_starts_another_pause() -> None:
     clock = Clock()
     breaker = _breaker(clock)
     for _ in range(3):
@@ -68,7 +68,7 @@ def test_a_probe_that_succeeds_closes_it_and_one_that_fails_starts_a_new_pause()
     assert breaker.silent_since is None
 
 
-def test_a_probe_that_never_reports_does_not_keep_it_open_for_ever() -> None:
+def test_a_silent_probe_does_not_keep_it_open() -> None:
     clock = Clock()
     breaker = _breaker(clock)
     for _ in range(3):

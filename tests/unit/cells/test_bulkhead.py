@@ -33,14 +33,14 @@ def _dead() -> None:
     raise errors.DatabaseUnavailable("Database mysql://sc:***@db/east cannot be used: connection refused")
 
 
-def test_a_frozen_resource_is_given_up_at_the_deadline() -> None:
+def test_a_frozen_resource_is_abandoned_at_the_deadline() -> None:
     bulkhead, frozen = _bulkhead(), Frozen()
     with pytest.raises(errors.CellUnavailable, match=r"^cell 'east': its database gave no answer within 0\.2 s$"):
         bulkhead.run(frozen)
     frozen.thawed.set()
 
 
-def test_after_enough_silence_callers_are_refused_without_reaching_the_resource() -> None:
+def test_callers_are_refused_at_once_after_enough_silence() -> None:
     bulkhead, frozen = _bulkhead(), Frozen()
     for _ in range(3):
         with pytest.raises(errors.CellUnavailable, match="gave no answer"):
@@ -53,7 +53,7 @@ def test_after_enough_silence_callers_are_refused_without_reaching_the_resource(
     frozen.thawed.set()
 
 
-def test_a_probe_finds_the_resource_again_although_old_calls_still_hang() -> None:
+def test_a_probe_succeeds_although_old_calls_still_hang() -> None:
     bulkhead, frozen = _bulkhead(pause=0.01), Frozen()
     for _ in range(3):
         with pytest.raises(errors.CellUnavailable):
@@ -71,7 +71,7 @@ def test_a_probe_finds_the_resource_again_although_old_calls_still_hang() -> Non
     frozen.thawed.set()
 
 
-def test_callers_that_find_all_threads_busy_are_told_so_and_do_not_open_the_breaker() -> None:
+def test_callers_without_a_free_thread_open_no_breaker() -> None:
     settings = BulkheadSettings(timeout=10, threads=1, failures=1)
     bulkhead = Bulkhead("cell 'east'", "database", settings, inline=False)
     slow = Frozen()
@@ -85,7 +85,7 @@ def test_callers_that_find_all_threads_busy_are_told_so_and_do_not_open_the_brea
 
 
 @pytest.mark.parametrize("inline", [False, True])
-def test_a_dead_resource_is_unavailable_and_opens_the_breaker(inline: bool) -> None:
+def test_a_dead_resource_opens_the_breaker(inline: bool) -> None:
     bulkhead = _bulkhead(inline=inline)
     for _ in range(3):
         with pytest.raises(errors.CellUnavailable, match=r"^cell 'east': Database mysql.*connection refused"):
@@ -95,7 +95,7 @@ def test_a_dead_resource_is_unavailable_and_opens_the_breaker(inline: bool) -> N
 
 
 @pytest.mark.parametrize("inline", [False, True])
-def test_errors_of_the_call_itself_pass_and_count_as_answers(inline: bool) -> None:
+def test_errors_of_the_call_pass_as_answers(inline: bool) -> None:
     bulkhead = _bulkhead(inline=inline)
 
     def refuse() -> None:
@@ -108,7 +108,7 @@ def test_errors_of_the_call_itself_pass_and_count_as_answers(inline: bool) -> No
     assert bulkhead.run(lambda: 1, timeout=10) == 1
 
 
-def test_inline_runs_in_the_callers_thread_and_the_other_does_not() -> None:
+def test_only_inline_calls_run_in_the_callers_thread() -> None:
     me = threading.current_thread()
     assert _bulkhead(inline=True).run(threading.current_thread) is me
     assert _bulkhead().run(threading.current_thread, timeout=10) is not me
@@ -123,7 +123,7 @@ def test_begun_calls_bring_their_outcome_when_collected(inline: bool) -> None:
         bad()
 
 
-def test_a_call_begun_while_the_breaker_is_open_is_refused_when_collected() -> None:
+def test_a_call_begun_while_open_fails_when_collected() -> None:
     bulkhead = _bulkhead()
     for _ in range(3):
         with pytest.raises(errors.CellUnavailable):

@@ -44,12 +44,12 @@ def agent(host: str, age: float, *, forced_down: bool = False) -> SeenService:
     return SeenService(service, age)
 
 
-def test_a_host_is_dead_if_it_is_called_so_or_silent_while_others_are_heard() -> None:
+def test_a_host_is_dead_when_declared_or_silent() -> None:
     found = conditions_by_host([agent("up", 1.0), agent("silent", 61.0), agent("called", 1.0, forced_down=True)], 60.0)
     assert found == {"up": UP, "silent": DEAD, "called": DEAD}
 
 
-def test_no_host_of_a_cell_that_is_silent_as_a_whole_is_dead() -> None:
+def test_no_host_of_a_silent_cell_is_dead() -> None:
     found = conditions_by_host([agent("one", 61.0), agent("two", 1000.0), agent("called", 70.0, forced_down=True)], 60.0)
     assert found == {"one": SILENT, "two": SILENT, "called": DEAD}
 
@@ -63,7 +63,7 @@ def test_the_move_is_that_of_the_hosts_condition(condition: HostCondition, kind:
     assert (found.server_uuid, found.body_uuid, found.name, found.host) == ("s", "b", "web", "h1")
 
 
-def test_servers_of_a_host_that_has_come_back_are_not_evacuated() -> None:
+def test_servers_of_a_returned_host_are_not_evacuated() -> None:
     only_dead = msgspec.structs.replace(BOTH, kinds={DEAD: OperationKind.EVACUATE})
     assert judge_row(ROW, body(), None, UP, only_dead).need is Need.STUCK
 
@@ -90,7 +90,7 @@ def test_an_open_operation_is_waited_for(state: OperationState) -> None:
 
 
 @pytest.mark.parametrize("state", [each for each in OperationState if each is not OperationState.ENDED])
-def test_a_move_that_waits_for_a_dead_host_is_given_up(state: OperationState) -> None:
+def test_a_move_awaiting_a_dead_host_is_abandoned(state: OperationState) -> None:
     from_here = msgspec.structs.replace(operation(state), source_uuid="b")
     waits = state in (OperationState.PLACING, OperationState.HOLDING, OperationState.SENDING)
     assert (judge_row(ROW, body(), from_here, DEAD, BOTH).need is Need.GIVE_UP) == waits
@@ -101,7 +101,7 @@ def test_a_move_that_waits_for_a_dead_host_is_given_up(state: OperationState) ->
 
 
 @pytest.mark.parametrize("power", list(Power))
-def test_running_servers_are_migrated_live_if_that_is_wanted(power: Power) -> None:
+def test_running_servers_are_migrated_live_on_request(power: Power) -> None:
     order = msgspec.structs.replace(BOTH, live=True)
     live = dict.fromkeys((Power.ON, Power.PAUSED), OperationKind.LIVE_MIGRATE)
     kinds = {**live, Power.OFF: OperationKind.MIGRATE}
@@ -110,7 +110,7 @@ def test_running_servers_are_migrated_live_if_that_is_wanted(power: Power) -> No
     assert judge_row(ROW, body(power=power), None, DEAD, order).kind is OperationKind.EVACUATE
 
 
-def test_a_resize_is_confirmed_if_that_is_wanted_also_from_the_side_of_its_hidden_body() -> None:
+def test_a_resize_is_confirmed_from_either_body() -> None:
     order, waiting = msgspec.structs.replace(BOTH, confirm=True), operation(OperationState.VERIFY, OperationKind.RESIZE)
     assert judge_row(ROW, body(), waiting, UP, order).need is Need.CONFIRM
     assert judge_row(ROW, body(hidden=True), waiting, UP, order).need is Need.CONFIRM

@@ -126,7 +126,7 @@ def test_rows_tell_what_became_of_it(
     assert fate(opened(kind, state), *rows) == expected
 
 
-def test_the_store_tells_a_shelved_server_from_a_deleted_one() -> None:
+def test_the_store_distinguishes_shelved_from_deleted_servers() -> None:
     shelve, unshelve = opened(Kind.SHELVE, At.TASK, told="deleted"), opened(Kind.UNSHELVE, At.BUILDING, told="shelved")
     assert fate(shelve, GONE, image=False)[0] is Fate.DELETE
     assert fate(shelve, image=True)[0] is Fate.OFFLOAD
@@ -147,19 +147,19 @@ def test_a_later_move_on_its_way_is_told() -> None:
     assert (verdict.fate, verdict.body, verdict.twin) == (Fate.ARRIVE, T, LATER)
 
 
-def test_a_later_resize_that_waits_for_its_user_is_told() -> None:
+def test_a_later_resize_awaiting_its_user_is_reported() -> None:
     held = row(T, power=Power.HELD, number=NUMBER + 4)
     verdict = judge_operation(opened(Kind.MIGRATE, At.BUILDING), Seen(rows={S: GONE, T: held, LATER: row(LATER)}))
     assert (verdict.fate, verdict.body, verdict.twin) == (Fate.ARRIVE, T, LATER)
 
 
-def test_the_move_that_is_compared_is_not_opened_again() -> None:
+def test_the_compared_move_is_not_opened_again() -> None:
     rows = {S: row(S, power=Power.HELD, number=NUMBER), T: row(T, number=NUMBER + 4)}
     verdict = judge_operation(opened(Kind.RESIZE, At.VERIFY), Seen(rows=rows))
     assert (verdict.fate, verdict.body, verdict.twin) == (Fate.ARRIVE, T, None)
 
 
-def test_a_body_that_had_an_operation_of_its_own_is_the_server_although_an_older_row_permits_its_source() -> None:
+def test_a_body_with_operations_outweighs_an_older_permit() -> None:
     rows = {S: row(S), T: row(T, power=Power.HELD, number=NUMBER + 4)}
     verdict = judge_operation(opened(Kind.MIGRATE, At.PLACING), Seen(rows=rows))
     assert (verdict.fate, verdict.body) == (Fate.ARRIVE, T)

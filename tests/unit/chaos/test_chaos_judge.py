@@ -159,20 +159,20 @@ def together(*faults: str | None) -> Evidence:
 
 
 @pytest.mark.parametrize("faults", [(None, None), (CULPRIT, ROLLED_BACK), (CULPRIT, CULPRIT)])
-def test_a_batch_that_stands_or_falls_as_a_whole_is_right(faults: tuple[str | None, ...]) -> None:
+def test_an_all_or_nothing_batch_is_right(faults: tuple[str | None, ...]) -> None:
     assert found(case(TOGETHER), together(*faults)) == []
 
 
 @pytest.mark.parametrize("faults", [(CULPRIT, None), (None, ROLLED_BACK), (ROLLED_BACK, ROLLED_BACK)])
-def test_half_a_batch_or_one_that_nobody_failed_is_wrong(faults: tuple[str | None, ...]) -> None:
+def test_a_partial_or_unexplained_failed_batch_is_wrong(faults: tuple[str | None, ...]) -> None:
     assert any("stand or fall together" in what for what in found(case(TOGETHER), together(*faults)))
 
 
-def test_what_is_as_it_must_be_is_no_violation() -> None:
+def test_an_expected_outcome_is_no_violation() -> None:
     assert found(case(WEB), GOOD) == []
 
 
-def test_all_is_at_rest_only_when_no_task_is_under_way() -> None:
+def test_all_is_at_rest_only_without_running_tasks() -> None:
     busy = server(SECOND, "chaos-1-2", task_number=4, task_state=TaskState.ORDERED)
     assert at_rest(GOOD)
     assert not at_rest(msgspec.structs.replace(GOOD, servers=(*without(GOOD, SECOND), busy)))
@@ -185,7 +185,7 @@ def test_every_planted_violation_is_found(planted: dict[str, Any], told: str) ->
     assert [what for what in whats if told in what], whats
 
 
-def test_a_violation_tells_what_is_written_about_the_server() -> None:
+def test_a_violation_includes_the_records_of_its_server() -> None:
     evidence = msgspec.structs.replace(GOOD, rows=(row(FIRST), row(SECOND, State.BUILDING, history=(attempt(),))))
     (violation,) = Judge(case(WEB), evidence, CALM).list_violations()
 
@@ -230,7 +230,7 @@ UNSCRIPTED = [
 ]
 
 
-def test_a_full_host_is_explained_by_retries_that_nobody_claimed() -> None:
+def test_a_full_host_is_explained_by_unclaimed_retries() -> None:
     full = attempt(FailureClass.NO_ROOM, "NoRoom", number=1)
     boot, evidence = failed(EXHAUSTED, full, attempt(FailureClass.NO_ROOM, "NoRoom", number=2))
     assert found(case(boot), evidence), "nothing explains why the first host was full"
@@ -272,7 +272,7 @@ def test_an_error_without_a_cause_is_a_violation(fault: str, history: tuple[Atte
         (Boot(number=1, at=0.0, flavor=GIANT, expected=Expected.NO_VALID_HOST), "No valid host was found. None.", (), "cell0"),
     ],
 )
-def test_a_scripted_error_is_right_and_its_absence_is_not(boot: Boot, fault: str, history: tuple[Attempt, ...], cell: str) -> None:
+def test_a_scripted_error_is_right_and_required(boot: Boot, fault: str, history: tuple[Attempt, ...], cell: str) -> None:
     _, evidence = failed(fault, *history, boot=boot, cell=cell)
 
     assert found(case(boot), evidence) == []
@@ -304,9 +304,7 @@ EXCUSED = {
 
 
 @pytest.mark.parametrize(("fault", "history", "weather"), EXCUSED.values(), ids=EXCUSED)
-def test_what_was_done_explains_an_error_in_its_place_and_time_only(
-    fault: str, history: tuple[Attempt, ...], weather: Weather
-) -> None:
+def test_an_action_explains_errors_in_its_scope_only(fault: str, history: tuple[Attempt, ...], weather: Weather) -> None:
     boot, evidence = failed(fault, *history)
     (incident,) = weather.incidents
     early = msgspec.structs.replace(incident, began=incident.began - 300, ended=incident.ended - 300)
@@ -322,13 +320,13 @@ LATE = "Build timed out in building."
 LATE_ATTEMPT = attempt(FailureClass.DEADLINE, "BuildTimeout")
 
 
-def test_a_build_is_late_because_the_api_level_stood_still_before_it_was_handed_over() -> None:
+def test_a_build_is_late_after_an_api_standstill() -> None:
     boot, evidence = failed(LATE, LATE_ATTEMPT)
     assert found(case(boot), evidence, hit(Kind.FREEZE, "api", 25, ended=NOW - 70)) == []
     assert found(case(boot), evidence, hit(Kind.FREEZE, "api", 25, ended=NOW - 120)) != [], "before it was asked for"
 
 
-def test_a_machine_that_stood_still_explains_what_takes_time_and_nothing_else() -> None:
+def test_a_stalled_machine_explains_delays_and_nothing_else() -> None:
     stalled = Weather(SHAPE, (), [(NOW - 30, NOW - 18)])
     boot, evidence = failed(LATE, LATE_ATTEMPT)
     assert found(case(boot), evidence, stalled) == []
@@ -337,7 +335,7 @@ def test_a_machine_that_stood_still_explains_what_takes_time_and_nothing_else() 
     assert found(case(boot), evidence, stalled) != []
 
 
-def test_no_valid_host_is_right_only_if_no_cell_could_be_reached_long_enough() -> None:
+def test_no_valid_host_is_right_without_reachable_cells() -> None:
     boot, evidence = failed("No valid host was found. None are up.", cell="cell0", host=None)
     one = Incident(kind=Kind.CUT, target="cell1", began=NOW - 30, ended=NOW)
     other = msgspec.structs.replace(one, target="above-cell2")
@@ -349,7 +347,7 @@ def test_no_valid_host_is_right_only_if_no_cell_could_be_reached_long_enough() -
 
 
 @pytest.mark.parametrize(("kind", "how"), [(Kind.LIBVIRT, "kill "), (Kind.HOST, ""), (Kind.STOP, "")])
-def test_no_valid_host_is_right_if_no_host_took_any(kind: Kind, how: str) -> None:
+def test_no_valid_host_is_right_if_all_refused(kind: Kind, how: str) -> None:
     boot, evidence = failed("No valid host was found. None are up.", cell="cell0", host=None)
     every = [Incident(kind=kind, target=f"{how}{host.name}", began=NOW - 40, ended=NOW) for host in SHAPE.list_hosts()]
 
@@ -358,7 +356,7 @@ def test_no_valid_host_is_right_if_no_host_took_any(kind: Kind, how: str) -> Non
 
 
 @pytest.mark.parametrize("kind", [Kind.HOST, Kind.DRAIN])
-def test_a_group_that_is_together_finds_no_host_while_its_own_takes_none(kind: Kind) -> None:
+def test_an_affinity_group_fails_while_its_host_refuses(kind: Kind) -> None:
     boot = Boot(number=1, at=0.0, count=2, group=Group(name="g", policy=GroupPolicy.AFFINITY))
     ended = row(SECOND, State.ERROR, cell="cell0", host=None, fault="No valid host was found. None.")
     members = server(FIRST, "chaos-1-1"), server(SECOND, "chaos-1-2", "error")
@@ -401,7 +399,7 @@ def test_groups_must_be_together_or_apart() -> None:
         assert what.startswith("g should")
 
 
-def test_who_is_left_on_an_evacuated_host_is_lost_to_its_group() -> None:
+def test_members_remaining_on_evacuated_hosts_leave_their_group() -> None:
     boot = Boot(number=1, at=0.0, count=2, group=Group(name="g", policy=GroupPolicy.AFFINITY))
     apart = msgspec.structs.replace(
         good(boot),

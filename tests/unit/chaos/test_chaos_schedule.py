@@ -21,13 +21,13 @@ CELLS = [[f"{cell}-host{number}" for number in range(1, 7)] for cell in ("cell1"
 LONG = 20_000.0
 
 
-def test_the_same_seed_makes_the_same_load_and_the_same_faults() -> None:
+def test_the_same_seed_repeats_load_and_faults() -> None:
     assert plan.plan_boots(7, 4.0, 120.0, CELLS) == plan.plan_boots(7, 4.0, 120.0, CELLS) != plan.plan_boots(8, 4.0, 120.0, CELLS)
     assert plan_faults(7, 120.0, 4.0, set(Kind), SHAPE) == plan_faults(7, 120.0, 4.0, set(Kind), SHAPE)
     assert plan_faults(7, 120.0, 4.0, set(Kind), SHAPE) != plan_faults(8, 120.0, 4.0, set(Kind), SHAPE)
 
 
-def test_faults_come_in_their_order_within_the_load_and_as_often_as_asked() -> None:
+def test_faults_come_in_order_and_in_requested_number() -> None:
     faults = plan_faults(7, LONG, 4.0, set(Kind), SHAPE)
 
     assert [fault.at for fault in faults] == sorted(fault.at for fault in faults)
@@ -35,7 +35,7 @@ def test_faults_come_in_their_order_within_the_load_and_as_often_as_asked() -> N
     assert LONG / 4.0 * 0.9 < len(faults) < LONG / 4.0 * 1.1
 
 
-def test_a_long_schedule_hits_every_process_link_and_server_in_every_way() -> None:
+def test_a_long_schedule_hits_every_target_every_way() -> None:
     faults = plan_faults(7, LONG, 1.0, set(Kind), SHAPE)
 
     pairs = {(fault.kind, fault.target) for fault in faults}
@@ -45,7 +45,7 @@ def test_a_long_schedule_hits_every_process_link_and_server_in_every_way() -> No
 
 
 @pytest.mark.parametrize("proxies", [0, 1])
-def test_roles_are_hit_alike_however_many_processes_they_have(proxies: int) -> None:
+def test_roles_are_hit_alike_whatever_their_process_count(proxies: int) -> None:
     shape = msgspec.structs.replace(SHAPE, proxies=proxies)
     roles = {member.name: member.role for member in shape.list_members()}
     hits = Counter(roles[target] for target in list_targets(Kind.STOP, shape))
@@ -65,7 +65,7 @@ def test_the_run_of_every_change_evacuates_and_drains() -> None:
     assert not kinds & REAL_ONLY
 
 
-def test_real_hosts_are_asked_for_what_they_can_do() -> None:
+def test_real_hosts_get_only_requests_they_can_fulfil() -> None:
     scripted = plan.plan_boots(7, 4.0, 120.0, CELLS)
     real = plan.plan_boots(7, 4.0, 120.0, CELLS, real=True)
 
@@ -88,7 +88,7 @@ def test_real_hosts_are_asked_for_what_they_can_do() -> None:
         (["--driver", "libvirt", "--faults", "guest,kill"], {Kind.GUEST, Kind.KILL}),
     ],
 )
-def test_faults_are_those_asked_for_or_all_that_the_hosts_have(words: list[str], kinds: set[Kind]) -> None:
+def test_faults_are_those_requested_or_all_hosts_support(words: list[str], kinds: set[Kind]) -> None:
     assert command.parse_settings(words).kinds == kinds
 
 
@@ -118,7 +118,7 @@ def test_the_load_has_every_kind_of_request() -> None:
     assert all(len(set(hosts) & set(cell)) == BAD_HOSTS_PER_CELL for hosts in retried for cell in CELLS)
 
 
-def test_groups_have_no_more_members_than_fit_apart_and_one_policy_each() -> None:
+def test_groups_fit_apart_and_have_one_policy() -> None:
     boots = [boot for boot in plan.plan_boots(7, 10.0, 300.0, CELLS) if boot.group is not None]
     members: Counter[str] = Counter()
     for boot in boots:
@@ -134,7 +134,7 @@ def test_groups_have_no_more_members_than_fit_apart_and_one_policy_each() -> Non
 # -- two releases --------------------------------------------------------------------------------------------------------------
 
 
-def test_every_member_becomes_new_old_and_new_again_within_the_load() -> None:
+def test_every_member_alternates_releases_within_the_load() -> None:
     rolls = mixed.plan_rolls(7, 120.0, SHAPE)
 
     assert rolls == mixed.plan_rolls(7, 120.0, SHAPE) != mixed.plan_rolls(8, 120.0, SHAPE)
@@ -152,6 +152,6 @@ def test_two_releases_are_not_tried_with_libvirt(capsys: pytest.CaptureFixture[s
 
 
 @pytest.mark.parametrize(("old", "why"), [("nowhere/x.whl", "there is no wheel"), ("no-such-commit", "cannot be had")])
-def test_an_older_release_that_is_not_there_is_said(tmp_path: Path, old: str, why: str) -> None:
+def test_a_missing_older_release_is_reported(tmp_path: Path, old: str, why: str) -> None:
     with pytest.raises(errors.SuperconductorError, match=why):
         mixed.install_release(old, tmp_path / "old")

@@ -9,7 +9,7 @@ from chaos.operator_commands import OperatorCommands
 from deploy.local.folder import Folder
 
 
-def test_only_a_command_that_is_done_or_leaves_something_is_right(tmp_path: Path) -> None:
+def test_an_operator_command_must_finish_or_leave_something(tmp_path: Path) -> None:
     said: list[str] = []
     over = threading.Event()
     commands = OperatorCommands(Folder(tmp_path), over, said.append)

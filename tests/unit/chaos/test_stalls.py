@@ -24,7 +24,7 @@ print(json.dumps(watch.stalls))
 """
 
 
-def test_a_time_in_which_nothing_went_on_is_noted(tmp_path: Path) -> None:
+def test_a_standstill_is_noted(tmp_path: Path) -> None:
     command = [sys.executable, "-c", WATCHED, str(tmp_path)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as watched:
         assert watched.stdin is not None

@@ -16,7 +16,7 @@ def _nothing_accepted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(audit.ACCEPT, raising=False)
 
 
-def test_what_was_skipped_is_named_and_does_not_count(capsys: pytest.CaptureFixture[str]) -> None:
+def test_skipped_advisories_are_named_and_not_counted(capsys: pytest.CaptureFixture[str]) -> None:
     assert audit.judged([AUDITED, SKIPPED])
     said = capsys.readouterr().out
     assert "1 packages audited, 0 advisories, 1 packages not audited" in said
@@ -29,7 +29,7 @@ def test_an_advisory_fails_the_audit(capsys: pytest.CaptureFixture[str]) -> None
 
 
 @pytest.mark.parametrize("packages", [[], [SKIPPED, SKIPPED]])
-def test_an_audit_of_nothing_fails_unless_that_is_accepted(
+def test_an_audit_of_nothing_fails_unless_accepted(
     packages: list[dict[str, str]], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert not audit.judged(packages)

@@ -16,11 +16,11 @@ class Code:
         vars(self).update(attributes)
 
 
-def test_paths_are_compared_without_the_names_of_their_parameters() -> None:
+def test_paths_are_compared_without_parameter_names() -> None:
     assert nova_contract.plain("/servers/{server_id}/tags/{id}") == "/servers/{}/tags/{}"
 
 
-def test_a_misfit_of_an_alternative_names_what_each_branch_refused() -> None:
+def test_a_misfit_names_the_refusals_of_every_branch() -> None:
     branch = {"type": "object", "properties": {"id": {"type": "string"}}, "required": ["id"], "additionalProperties": False}
     schema = {"type": "object", "properties": {"server": {"oneOf": [branch, {"type": "null"}]}}}
     [error] = jsonschema.Draft202012Validator(schema).iter_errors({"server": {"id": 1, "more": 2}})

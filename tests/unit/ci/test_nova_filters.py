@@ -12,14 +12,14 @@ def test_the_same_seed_makes_the_same_world() -> None:
     assert worlds.world(7) == worlds.world(7) != worlds.world(8)
 
 
-def test_every_filter_and_weigher_is_compared_or_listed_with_a_reason() -> None:
+def test_every_filter_and_weigher_is_compared_or_excused() -> None:
     compared = {*differences.FILTERS.values(), *differences.WEIGHERS}
     registered = {*registered_plugins(FILTERS_NAMESPACE), *registered_plugins(WEIGHERS_NAMESPACE)}
     assert compared | differences.OURS_ALONE.keys() == registered
     assert compared.isdisjoint(differences.OURS_ALONE)
 
 
-def test_the_smallest_world_has_only_what_the_misfit_needs() -> None:
+def test_the_smallest_world_has_only_the_misfit() -> None:
     def misfits(world: Json) -> list[Misfit]:
         [request] = world["requests"]
         disabled = [host["node"] for host in world["hosts"] if host["disabled"]]
@@ -38,7 +38,7 @@ def test_the_smallest_world_has_only_what_the_misfit_needs() -> None:
     assert (request["image"], request["group"], request["hints"], request["ignore_hosts"]) == (None, None, {}, [])
 
 
-def test_a_difference_is_allowed_only_with_both_its_answers() -> None:
+def test_a_difference_is_allowed_only_with_both_answers() -> None:
     world = worlds.world(1)
     world["settings"] |= {"isolated_hosts": [], "isolated_images": [worlds.IMAGES[0]]}
     request = world["requests"][0] | {"image": {"id": worlds.IMAGES[0], "properties": {}}}

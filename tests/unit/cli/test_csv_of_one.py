@@ -13,7 +13,7 @@ from cliff.columns import FormattableColumn
 from cli.shared.formats import CsvMany, CsvOne
 
 
-def test_a_line_of_names_and_a_line_of_values() -> None:
+def test_one_item_makes_a_header_and_a_row() -> None:
     out = io.StringIO()
     CsvOne().emit_one(("Name", "Note"), ("web", 'says "hi", twice'), out, argparse.Namespace())
     assert out.getvalue() == 'Name,Note\nweb,"says ""hi"", twice"\n'
@@ -36,7 +36,7 @@ def test_values_with_parts_are_json() -> None:
     assert [json.loads(cell) for cell in cells] == [PARTS, PARTS]
 
 
-def test_values_with_parts_are_json_in_a_table_too() -> None:
+def test_nested_values_are_json_in_a_table_too() -> None:
     """And numbers stay numbers, texts stay texts."""
     out = io.StringIO()
     CsvMany().emit_list(("A", "B", "C"), [(Nested(["x", True]), 1, "t")], out, argparse.Namespace(quote_mode="nonnumeric"))

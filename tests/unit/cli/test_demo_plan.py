@@ -23,7 +23,7 @@ def test_zones_are_made_of_hosts_that_never_fail(per_cell: int) -> None:
 
 
 @pytest.mark.parametrize("per_cell", [plan.MIN_HOSTS_PER_CELL, 10, plan.HOSTS_PER_CELL])
-def test_all_that_is_to_become_active_fits_on_hosts_outside_the_attic(per_cell: int) -> None:
+def test_all_active_servers_fit_outside_the_attic(per_cell: int) -> None:
     attic = plan.plan_zones(per_cell)["attic"]
     usual = [host for host in plan.plan_hosts(per_cell) if host.name not in attic]
     flavors = {flavor.name: flavor for flavor in plan.FLAVORS}
@@ -36,7 +36,7 @@ def test_all_that_is_to_become_active_fits_on_hosts_outside_the_attic(per_cell: 
     assert sum(flavor.vcpus for flavor in wanted) < 4 * sum(host.vcpus for host in usual), "the agents' allocation ratio"
 
 
-def test_what_cannot_fit_does_not_fit_for_any_number_of_hosts() -> None:
+def test_oversized_servers_fit_no_number_of_hosts() -> None:
     for per_cell in (plan.MIN_HOSTS_PER_CELL, 10, plan.HOSTS_PER_CELL):
         hosts, zones = {host.name: host for host in plan.plan_hosts(per_cell)}, plan.plan_zones(per_cell)
         large = next(flavor for flavor in plan.FLAVORS if flavor.name == "demo.large")
@@ -47,7 +47,7 @@ def test_what_cannot_fit_does_not_fit_for_any_number_of_hosts() -> None:
         assert len(zones["north"]) < 7, "too-far-apart"
 
 
-def test_a_dozen_hosts_are_the_ones_they_always_were() -> None:
+def test_a_dozen_hosts_are_the_same_as_ever() -> None:
     flaky = [host.name for host in plan.plan_hosts() if host.failure_rate]
 
     assert flaky == [f"{cell}-host{number}" for cell in plan.CELLS for number in (4, 7, 10)]

@@ -43,7 +43,7 @@ def judged(*made: tuple[Server, InstanceState]) -> list[str]:
     return judge_evidence(evidence, [Item(name=server.name, flavor="demo.small") for server, _ in made], [*HOSTS, FLAKY])
 
 
-def test_a_host_that_is_to_fail_builds_may_fail_them() -> None:
+def test_a_host_set_to_fail_may_fail_builds() -> None:
     assert judged(ran("web", "calm", attempt(1, "flaky", FailureClass.HOST))) == []
 
 
@@ -52,17 +52,17 @@ def test_any_other_host_may_not() -> None:
     assert "attempt 1 on calm failed unscripted: so it was" in fault
 
 
-def test_an_alternate_may_be_full_as_nobody_claimed_it() -> None:
+def test_an_unclaimed_alternate_may_be_full() -> None:
     tries = attempt(1, "flaky", FailureClass.HOST), attempt(2, "calm", FailureClass.NO_ROOM)
     assert judged(ran("web", "other", *tries)) == []
 
 
-def test_a_claimed_host_may_be_full_of_what_came_there_by_a_retry() -> None:
+def test_a_claimed_host_may_be_full_after_retries() -> None:
     came = ran("web", "calm", attempt(1, "flaky", FailureClass.HOST))
     assert judged(came, ran("db", "other", attempt(1, "calm", FailureClass.NO_ROOM))) == []
 
 
 @pytest.mark.parametrize("kind", [FailureClass.NO_ROOM, FailureClass.POLICY])
-def test_a_claimed_host_may_not_refuse_where_nothing_else_came(kind: FailureClass) -> None:
+def test_a_claimed_host_may_not_refuse_without_retries(kind: FailureClass) -> None:
     [fault] = judged(ran("web", "calm"), ran("db", "other", attempt(1, "calm", kind)))
     assert "attempt 1 on calm failed unscripted" in fault

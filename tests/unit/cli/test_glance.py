@@ -22,18 +22,18 @@ def test_hosts_are_counted_where_they_are_known() -> None:
     assert list(overview.trouble_sentences(CELL)) == []
 
 
-def test_a_cell_whose_database_answers_again_but_whose_hosts_were_not_read_has_unknown_hosts() -> None:
+def test_unread_hosts_of_a_returned_cell_are_unknown() -> None:
     late = CELL | {"view": "cell 'east': its database gave no answer within 2 s", "hosts": {}}
     assert overview.view_word(late) == "silent"
     assert overview.host_counts(late) == ("?", "?")
     assert list(overview.trouble_sentences(late)) == ["Cell east: its hosts are not known: its database gave no answer within 2 s"]
 
 
-def test_hosts_that_were_read_before_the_database_went_are_not_told() -> None:
+def test_hosts_read_before_the_database_failed_are_omitted() -> None:
     assert overview.host_counts(CELL | {"database": {"reachable": False, "since": None, "reason": "refused"}}) == ("?", "?")
 
 
-def test_a_cell_that_was_never_asked_is_no_trouble() -> None:
+def test_a_cell_never_queried_is_no_trouble() -> None:
     new = CELL | {"view": "not asked yet", "hosts": {}}
     assert overview.host_counts(new) == ("?", "?")
     assert list(overview.trouble_sentences(new)) == []

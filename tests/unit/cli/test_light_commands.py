@@ -29,7 +29,7 @@ def _light() -> list[str]:
     return [name for name, _, _ in COMMANDS if name.startswith(LIGHT) and not name.startswith("server group ")]
 
 
-def test_commands_that_speak_http_and_the_help_of_standalone_import_nothing_heavy() -> None:
+def test_http_commands_and_standalone_help_import_nothing_heavy() -> None:
     names = [*_light(), "standalone"]
     loaded = subprocess.run([sys.executable, "-c", LOADED.format(names=names)], capture_output=True, text=True, check=True)
     assert loaded.stdout.split() == []

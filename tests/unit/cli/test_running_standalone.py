@@ -25,7 +25,7 @@ def deployment(environment: dict[str, str], **options: object) -> Deployment:
     return Deployment(argparse.Namespace(**{"state": None, "config_file": [], "config_dir": [], **options}), environment)
 
 
-def test_the_one_at_the_endpoint_is_found_while_it_runs(environment: dict[str, str]) -> None:
+def test_a_running_standalone_is_detected_at_its_endpoint(environment: dict[str, str]) -> None:
     with running.announced_standalone(ENDPOINT, Path("/region"), environment):
         assert running.find_standalone("http://localhost:8774/v2.1/", environment) is not None
         assert running.find_standalone("http://127.0.0.1:8775/v2.1", environment) is None
@@ -37,7 +37,7 @@ def test_the_one_at_the_endpoint_is_found_while_it_runs(environment: dict[str, s
     assert running.find_all(environment) == []
 
 
-def test_a_note_that_nobody_holds_is_of_one_that_was_killed(environment: dict[str, str], tmp_path: Path) -> None:
+def test_an_unlocked_note_belongs_to_a_killed_process(environment: dict[str, str], tmp_path: Path) -> None:
     (tmp_path / "superconductor").mkdir()
     (tmp_path / "superconductor" / "standalone-8774").write_text(f"{ENDPOINT}\n/region\n")
     assert running.find_standalone(ENDPOINT, environment) is None
@@ -57,14 +57,14 @@ def test_what_is_named_comes_before_what_runs(environment: dict[str, str]) -> No
         assert deployment(environment | {"OS_API_DATABASE__CONNECTION": "sqlite://"}).state_folder is None
 
 
-def test_a_configuration_in_the_usual_place_comes_before_what_runs(environment: dict[str, str], tmp_path: Path) -> None:
+def test_a_configuration_in_the_usual_place_comes_first(environment: dict[str, str], tmp_path: Path) -> None:
     (tmp_path / ".superconductor").mkdir()
     (tmp_path / ".superconductor" / "superconductor.conf").write_text("")
     with running.announced_standalone(ENDPOINT, Path("/region"), environment):
         assert deployment(environment).state_folder is None
 
 
-def test_where_none_is_found_those_that_run_elsewhere_are_told(environment: dict[str, str]) -> None:
+def test_a_missing_standalone_is_reported_with_running_ones(environment: dict[str, str]) -> None:
     with (
         running.announced_standalone("http://127.0.0.1:9999/v2.1", Path("/region"), environment),
         pytest.raises(errors.Misconfigured) as told,
@@ -74,7 +74,7 @@ def test_where_none_is_found_those_that_run_elsewhere_are_told(environment: dict
     assert "yours run at http://127.0.0.1:9999/v2.1: name one in SUPERCONDUCTOR_ENDPOINT" in str(told.value)
 
 
-def test_the_api_is_that_of_the_named_folder_unless_the_environment_names_another(environment: dict[str, str]) -> None:
+def test_the_api_follows_the_folder_unless_environment_differs(environment: dict[str, str]) -> None:
     named = environment | {"SUPERCONDUCTOR_STATE": "/region"}
     assert deployment(named).api_endpoint == ENDPOINT
     with running.announced_standalone("http://127.0.0.1:9999/v2.1", Path("/region"), environment):
@@ -85,7 +85,7 @@ def test_the_api_is_that_of_the_named_folder_unless_the_environment_names_anothe
         assert deployment(named | {"OS_ENDPOINT": "http://elsewhere/v2.1"}).api_endpoint == "http://elsewhere/v2.1"
 
 
-def test_a_command_for_one_folder_does_not_ask_the_standalone_of_another(environment: dict[str, str]) -> None:
+def test_a_command_for_one_folder_ignores_other_standalones(environment: dict[str, str]) -> None:
     named = environment | {"SUPERCONDUCTOR_STATE": "/mine"}
     assert deployment(named).own_endpoint() == ENDPOINT
     with running.announced_standalone(ENDPOINT, Path("/other"), environment):

@@ -36,7 +36,7 @@ def test_a_confirmed_guest_needs_nothing() -> None:
         a_holding("deleting", attempt=1),
     ],
 )
-def test_any_other_record_of_a_guest_is_asked_about(holding: Holding | None) -> None:
+def test_any_other_record_of_a_guest_is_queried(holding: Holding | None) -> None:
     findings = compare_entries({"a": (Phase.RUNNING, GUEST)}, [holding] if holding else [])
     assert findings.unconfirmed_guests == ("a",)
     assert findings.handed_back == ()
@@ -50,7 +50,7 @@ def test_what_is_under_way_is_left_alone(phase: Phase) -> None:
 
 
 @pytest.mark.parametrize("phase", [Phase.QUEUED, Phase.SPAWNING])
-def test_a_build_that_is_not_building_on_record_is_asked_for(phase: Phase) -> None:
+def test_a_build_not_building_on_record_is_queried(phase: Phase) -> None:
     entries = {"a": (phase, GUEST)}
     assert compare_entries(entries, [a_holding("building")]).unconfirmed_builds == ()
     assert compare_entries(entries, [a_holding("deleting")]).unconfirmed_builds == (), "the delete ends it"
@@ -64,7 +64,7 @@ def test_nothing_else_is_asked_for(phase: Phase) -> None:
     assert compare_entries({"a": (phase, GUEST)}, []).unconfirmed_builds == ()
 
 
-def test_a_delete_on_record_is_carried_out_with_guest_or_without() -> None:
+def test_recorded_deletes_are_done_with_or_without_guest() -> None:
     order = DeleteOrder(instance_uuid="a", attempt=2, fence=3)
     assert compare_entries({"a": (Phase.RUNNING, GUEST)}, [a_holding("deleting")]).deleted == (order,)
     assert compare_entries({"a": (Phase.RUNNING, GUEST)}, [a_holding("deleting")]).unconfirmed_guests == ()

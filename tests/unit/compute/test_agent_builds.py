@@ -87,7 +87,7 @@ def test_the_way_of_a_build_that_succeeds(host: Host) -> None:
     assert host.used() == 512
 
 
-def test_a_doubled_order_is_ignored_in_every_phase_and_after_the_end(host: Host) -> None:
+def test_a_doubled_order_is_ignored_in_every_phase(host: Host) -> None:
     build = host.begun()
     assert host.builds.begin_build(a_guest(), None) is None
     assert host.builds.note_granted(build)
@@ -103,12 +103,12 @@ def test_a_doubled_order_is_ignored_in_every_phase_and_after_the_end(host: Host)
     assert host.builds.begin_build(a_guest(attempt=2), None) is not None
 
 
-def test_an_order_is_ignored_while_a_guest_of_the_uuid_is_held(host: Host) -> None:
+def test_an_order_is_ignored_while_its_guest_exists(host: Host) -> None:
     host.running()
     assert host.builds.begin_build(a_guest(attempt=2), None) is None
 
 
-def test_no_room_is_failed_at_once_and_takes_nothing(host: Host) -> None:
+def test_no_room_fails_at_once_and_takes_nothing(host: Host) -> None:
     build = host.begun(a_guest(memory_mb=4096))
     report = host.builds.report_of(build)
     assert report is not None
@@ -119,7 +119,7 @@ def test_no_room_is_failed_at_once_and_takes_nothing(host: Host) -> None:
     assert host.used() == 0
 
 
-def test_a_refused_accept_is_forgotten_and_its_claim_with_it(host: Host) -> None:
+def test_a_refused_accept_is_forgotten_with_its_claim(host: Host) -> None:
     build = host.begun()
     assert host.builds.note_refused(build)
     assert not host.builds.note_refused(build)
@@ -127,7 +127,7 @@ def test_a_refused_accept_is_forgotten_and_its_claim_with_it(host: Host) -> None
     assert host.used() == 0
 
 
-def test_a_failed_spawn_is_destroyed_before_it_is_reported(host: Host) -> None:
+def test_a_failed_spawn_is_destroyed_before_its_report(host: Host) -> None:
     build = host.spawning()
     assert not host.builds.end_spawn(build, FAILED)
     assert host.builds.report_of(build) is None
@@ -160,7 +160,7 @@ def test_a_grant_after_a_delete_is_for_nobody(host: Host) -> None:
     assert host.used() == 0
 
 
-def test_a_delete_takes_a_build_out_of_the_queue(host: Host) -> None:
+def test_a_delete_removes_a_build_from_the_queue(host: Host) -> None:
     build = host.begun()
     assert host.builds.note_granted(build)
     assert host.ends.delete("a", 1) is build
@@ -187,7 +187,7 @@ def test_a_delete_of_a_running_guest(host: Host) -> None:
     assert host.used() == 0
 
 
-def test_a_delete_of_an_unknown_instance_is_answered_and_bars_its_order(host: Host) -> None:
+def test_a_delete_of_unknown_instances_bars_their_order(host: Host) -> None:
     build = host.ends.delete("a", 1)
     assert build is not None
     report = host.ends.report_destroyed(build)
@@ -196,7 +196,7 @@ def test_a_delete_of_an_unknown_instance_is_answered_and_bars_its_order(host: Ho
     assert host.builds.begin_build(a_guest(), None) is None
 
 
-def test_a_delete_asked_for_again_is_answered_once_per_destroy(host: Host) -> None:
+def test_a_repeated_delete_is_answered_once_per_destroy(host: Host) -> None:
     build = host.ends.delete("a", 1)
     assert build is not None
     assert host.ends.delete("a", 1) is None
@@ -204,7 +204,7 @@ def test_a_delete_asked_for_again_is_answered_once_per_destroy(host: Host) -> No
     assert host.ends.delete("a", 1) is not None
 
 
-def test_a_delete_after_a_failure_that_is_not_answered_yet(host: Host) -> None:
+def test_a_delete_outlives_the_answer_to_a_failure(host: Host) -> None:
     build = host.begun(a_guest(memory_mb=4096))
     assert host.ends.delete("a", 1) is build
     host.ends.note_settled(build)
@@ -222,7 +222,7 @@ def test_a_refused_guest_is_destroyed_without_a_word(host: Host) -> None:
     assert host.guests.read_phases() == {}
 
 
-def test_a_guest_that_was_found_is_reported_under_the_builder_it_was_built_by(host: Host) -> None:
+def test_a_surviving_guest_is_reported_under_its_builder(host: Host) -> None:
     guest = a_guest(attempt=2, memory_mb=9999)
     build = host.guests.count_found(guest)
     assert build is not None
@@ -242,7 +242,7 @@ def test_a_doubted_guest_is_reported_once(host: Host) -> None:
     assert host.guests.report_again("b") is None
 
 
-def test_handing_back_speaks_for_the_earlier_start_and_bars_the_attempt(host: Host) -> None:
+def test_a_hand_back_reports_and_bars_earlier_attempts(host: Host) -> None:
     build = host.ends.hand_back("a", 7, 2, "h1:earlier")
     assert build is not None
     assert build.phase is Phase.DESTROYING
@@ -256,7 +256,7 @@ def test_handing_back_speaks_for_the_earlier_start_and_bars_the_attempt(host: Ho
     assert host.builds.begin_build(a_guest(attempt=2), None) is None
 
 
-def test_the_next_attempts_order_may_overtake_the_answer_to_the_hand_back(host: Host) -> None:
+def test_a_next_order_may_overtake_the_hand_back(host: Host) -> None:
     build = host.ends.hand_back("a", 7, 2, "h1:earlier")
     assert build is not None
     assert host.builds.begin_build(a_guest(attempt=3), None) is None  # what may be left of the guest is not destroyed yet
@@ -269,7 +269,7 @@ def test_what_is_under_way_is_not_handed_back(host: Host) -> None:
     assert host.ends.hand_back("a", 7, 1, "h1:earlier") is None
 
 
-def test_a_spawn_that_takes_too_long_is_cancelled_and_its_time_is_the_cause(host: Host) -> None:
+def test_a_slow_spawn_is_cancelled_as_overdue(host: Host) -> None:
     build = host.begun()
     host.builds.note_granted(build)
     host.builds.begin_spawn(build, 10.0)
@@ -281,7 +281,7 @@ def test_a_spawn_that_takes_too_long_is_cancelled_and_its_time_is_the_cause(host
     assert build.failure == LATE
 
 
-def test_a_guest_that_ran_a_moment_after_its_time_is_destroyed(host: Host) -> None:
+def test_a_guest_that_ran_late_is_destroyed(host: Host) -> None:
     build = host.begun()
     host.builds.note_granted(build)
     host.builds.begin_spawn(build, 10.0)
@@ -289,7 +289,7 @@ def test_a_guest_that_ran_a_moment_after_its_time_is_destroyed(host: Host) -> No
     assert not host.builds.end_spawn(build, None)
 
 
-def test_a_destroy_that_failed_is_tried_again_and_keeps_the_claim(host: Host) -> None:
+def test_a_failed_destroy_is_retried_under_its_claim(host: Host) -> None:
     build = host.running()
     host.ends.delete("a", 1)
     host.ends.not_destroyed(build)
@@ -330,7 +330,7 @@ def test_stopping_hands_over_what_no_thread_has_taken(host: Host) -> None:
     assert host.builds.end_spawn(spawning, None)
 
 
-def test_a_build_that_waits_for_a_service_keeps_its_claim_and_asks_again(host: Host) -> None:
+def test_a_build_awaiting_a_service_retains_its_claim(host: Host) -> None:
     build = host.spawning()
     host.builds.note_postponed(build, lambda outages: 10.0 * outages)
     assert host.builds.take_resumed(99.0) == [], "what is half made is destroyed first"
@@ -352,7 +352,7 @@ def test_a_build_that_waits_for_a_service_keeps_its_claim_and_asks_again(host: H
     assert host.builds.stop() == [build]
 
 
-def test_a_wait_ends_with_a_delete_with_a_refusal_and_with_the_agent(host: Host) -> None:
+def test_a_delete_refusal_or_stop_ends_a_wait(host: Host) -> None:
     build = host.spawning()
     host.builds.note_postponed(build, lambda _: 1.0)
     assert host.ends.delete("a", 1) is None, "the driver is at it"
@@ -370,7 +370,7 @@ def test_a_wait_ends_with_a_delete_with_a_refusal_and_with_the_agent(host: Host)
     assert report.failure.kind is FailureClass.STOPPING
 
 
-def test_what_the_cell_has_taken_away_is_cancelled_without_a_word(host: Host) -> None:
+def test_builds_withdrawn_by_the_cell_are_cancelled_silently(host: Host) -> None:
     spawning = host.spawning()
     queued = host.begun(a_guest("b"))
     assert host.builds.note_granted(queued)
@@ -389,11 +389,11 @@ def test_what_the_cell_has_taken_away_is_cancelled_without_a_word(host: Host) ->
     assert not host.builds.abandon_build(spawning)
 
 
-def test_a_guest_that_runs_by_now_is_not_abandoned(host: Host) -> None:
+def test_a_guest_running_by_now_is_not_abandoned(host: Host) -> None:
     assert not host.builds.abandon_build(host.running())
 
 
-def test_an_order_of_a_later_fence_is_begun_whatever_its_number(host: Host) -> None:
+def test_a_later_fence_begins_whatever_its_order_number(host: Host) -> None:
     host.builds.note_refused(host.begun(a_guest(attempt=3)))
     assert host.builds.begin_build(a_guest(attempt=2), None) is None
     later = msgspec.structs.replace(a_guest(attempt=1), fence=8)
@@ -402,7 +402,7 @@ def test_an_order_of_a_later_fence_is_begun_whatever_its_number(host: Host) -> N
     assert host.builds.begin_build(later, None) is None
 
 
-def test_a_delete_of_an_earlier_attempt_leaves_the_later_one_alone(host: Host) -> None:
+def test_a_delete_of_an_earlier_attempt_spares_later(host: Host) -> None:
     build = host.begun(a_guest(attempt=2))
     assert host.ends.delete("a", 1, 7) is None
     assert host.ends.delete("a", 1) is None
@@ -411,7 +411,7 @@ def test_a_delete_of_an_earlier_attempt_leaves_the_later_one_alone(host: Host) -
     assert host.ends.delete("a", 2, 7) is build
 
 
-def test_a_delete_that_names_its_fence_bars_what_is_not_later(host: Host) -> None:
+def test_a_delete_bars_fences_up_to_its_fence(host: Host) -> None:
     for fence, barred in ((7, True), (6, False), (0, True)):
         uuid = f"fence-{fence}"
         build = host.ends.delete(uuid, 1, fence)
@@ -420,7 +420,7 @@ def test_a_delete_that_names_its_fence_bars_what_is_not_later(host: Host) -> Non
         assert (host.builds.begin_build(a_guest(uuid), None) is None) is barred
 
 
-def test_a_guest_without_a_record_is_counted_until_the_cell_knows_it(host: Host) -> None:
+def test_an_unrecorded_guest_counts_until_its_cell_knows(host: Host) -> None:
     build = host.guests.count_found(a_guest())
     assert build is not None
     assert host.guests.note_unknown(build, 100.0) == 0.0
@@ -437,7 +437,7 @@ def test_a_guest_without_a_record_is_counted_until_the_cell_knows_it(host: Host)
     assert report.confirmed
 
 
-def test_a_guest_that_is_on_record_again_is_no_longer_unaccounted_for(host: Host) -> None:
+def test_a_guest_on_record_again_is_accounted_for(host: Host) -> None:
     build = host.running()
     assert host.guests.report_again("a") is build
     host.guests.keep_unaccounted(build, "on record: error")
@@ -448,7 +448,7 @@ def test_a_guest_that_is_on_record_again_is_no_longer_unaccounted_for(host: Host
     assert host.guests.list_unaccounted() == []
 
 
-def test_an_order_of_an_attempt_that_is_over_is_answered(host: Host) -> None:
+def test_an_order_of_an_ended_attempt_is_answered(host: Host) -> None:
     build = host.running()
     assert host.builds.repeat_failed(a_guest()) is None, "its guest runs"
     assert host.ends.delete("a", 1, 7) is build

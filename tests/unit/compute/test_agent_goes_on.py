@@ -16,7 +16,7 @@ def builds() -> Builds:
     return Builds(Entries("h1", "h1:a", ResourceTracker([NODE]), lambda: 1.0))
 
 
-def test_an_order_that_cannot_be_carried_out_is_reported_failed_once() -> None:
+def test_an_impossible_order_is_reported_failed_once() -> None:
     made = builds()
     order = BuildOrder(instance_uuid="u1", name="u1", host="h1", node="h1", fence=1, attempt=1)
     failure = failures.classify_error(TypeError("odd limits"), 1.0)

@@ -123,7 +123,7 @@ def host() -> Host:
 
 
 @pytest.mark.parametrize("kind", [TaskKind.REBUILD, TaskKind.RESCUE, TaskKind.PASSWORD])
-def test_some_tasks_ask_for_secrets_and_keep_them_until_they_are_done(host: Host, kind: TaskKind) -> None:
+def test_secrets_of_a_task_stay_until_it_ends(host: Host, kind: TaskKind) -> None:
     build = host.asking(an_order(4, Power.ON, kind))
     asked = host.tasks.report_of(build)
     assert asked is not None
@@ -180,7 +180,7 @@ def test_a_task_that_succeeds(host: Host) -> None:
     assert host.owes(build) is None
 
 
-def test_a_task_that_fails_is_reported_with_its_reason_and_leaves_the_guest(host: Host) -> None:
+def test_a_failed_task_is_reported_and_spares_guests(host: Host) -> None:
     build = host.working()
     assert host.worked(build, fails=True)
     report = host.tasks.report_of(build)
@@ -206,7 +206,7 @@ def test_an_order_for_another_guest_is_dropped(host: Host, order: TaskOrder) -> 
 
 
 @pytest.mark.parametrize("phase", [Phase.WORKING, *sorted(set(Phase) - AT_TASK - {Phase.RUNNING, Phase.REPORTING})])
-def test_no_order_is_taken_while_a_driver_works_or_where_no_guest_is(host: Host, phase: Phase) -> None:
+def test_no_order_is_taken_without_an_idle_guest(host: Host, phase: Phase) -> None:
     build = host.running()
     build.phase = phase
     assert host.tasks.take_order(an_order()) is None
@@ -224,7 +224,7 @@ def test_doubled_and_earlier_orders_are_dropped(host: Host, into: Callable[[Host
 
 
 @pytest.mark.parametrize("into", [Host.asking, Host.granted, Host.finishing])
-def test_a_later_task_replaces_one_that_no_driver_carries_out(host: Host, into: Callable[[Host], Build]) -> None:
+def test_a_later_task_replaces_one_without_a_driver(host: Host, into: Callable[[Host], Build]) -> None:
     """The order may overtake the answer to ``done``."""
     build = into(host)
     assert host.tasks.take_order(an_order(8, Power.ON)) is build
@@ -245,7 +245,7 @@ def test_a_later_task_waits_while_the_driver_works(host: Host) -> None:
     assert host.owes(build) == (ReportKind.DONE, 4)
 
 
-def test_an_order_that_overtakes_the_answer_to_active_waits_for_it(host: Host) -> None:
+def test_an_order_overtaking_an_answer_waits_for_it(host: Host) -> None:
     build = host.found()
     assert host.tasks.take_order(an_order()) is None
     assert host.owes(build) is None
@@ -254,7 +254,7 @@ def test_an_order_that_overtakes_the_answer_to_active_waits_for_it(host: Host) -
     assert host.owes(build) == (ReportKind.BEGIN, 4)
 
 
-def test_an_order_for_a_guest_that_stays_unconfirmed_is_taken_when_it_comes_again(host: Host) -> None:
+def test_an_order_for_unconfirmed_guests_succeeds_on_repetition(host: Host) -> None:
     build = host.found()
     host.tasks.take_order(an_order())
     host.guests.keep_unaccounted(build, "on record: error")
@@ -262,7 +262,7 @@ def test_an_order_for_a_guest_that_stays_unconfirmed_is_taken_when_it_comes_agai
     assert host.tasks.take_order(an_order()) is build
 
 
-def test_a_late_answer_is_not_taken_for_that_of_a_later_task(host: Host) -> None:
+def test_a_late_answer_does_not_settle_later_tasks(host: Host) -> None:
     build = host.finishing()
     assert not host.tasks.note_granted(build, 4)
     assert not host.tasks.note_refused(build, 4)
@@ -275,7 +275,7 @@ def test_a_late_answer_is_not_taken_for_that_of_a_later_task(host: Host) -> None
     assert host.tasks.note_granted(build, 8)
 
 
-def test_a_task_of_each_kind_says_what_the_guest_is_afterwards(host: Host) -> None:
+def test_every_kind_of_task_states_the_resulting_guest(host: Host) -> None:
     host.tasks.note_answered(host.finishing(an_order(power=Power.ON, kind=TaskKind.REBUILD, args=TaskArgs(image_id="new"))), 4)
     assert host.guests.read_phases()["a"][1] == msgspec.structs.replace(a_guest(), image_id="new")
     build = host.entries.get("a")
@@ -293,7 +293,7 @@ def test_a_task_of_each_kind_says_what_the_guest_is_afterwards(host: Host) -> No
         assert host.guests.read_phases()["a"][1] == msgspec.structs.replace(a_guest(), image_id="new", power=power)
 
 
-def test_a_hold_is_repeated_until_it_is_so_and_never_fails(host: Host) -> None:
+def test_a_hold_repeats_until_done_and_never_fails(host: Host) -> None:
     build = host.working(an_order(power=Power.HELD))
     for tries in (1, 2):
         assert host.worked(build, fails=True)
@@ -311,7 +311,7 @@ def test_a_hold_is_repeated_until_it_is_so_and_never_fails(host: Host) -> None:
     assert host.power() is Power.HELD
 
 
-def test_a_hold_that_is_not_in_force_any_more_is_given_up(host: Host) -> None:
+def test_a_hold_no_longer_in_force_is_abandoned(host: Host) -> None:
     build = host.working(an_order(power=Power.HELD))
     host.worked(build, fails=True)
     assert host.tasks.take_resumed(10.0) == [build]
@@ -319,7 +319,7 @@ def test_a_hold_that_is_not_in_force_any_more_is_given_up(host: Host) -> None:
     assert host.tasks.take_order(an_order(7, Power.ON)) is build
 
 
-def test_a_later_task_replaces_a_hold_in_its_pause(host: Host) -> None:
+def test_a_later_task_replaces_a_pausing_hold(host: Host) -> None:
     build = host.working(an_order(power=Power.HELD))
     host.worked(build, fails=True)
     assert host.tasks.take_order(an_order(7, Power.ON)) is build
@@ -327,7 +327,7 @@ def test_a_later_task_replaces_a_hold_in_its_pause(host: Host) -> None:
     assert host.owes(build) == (ReportKind.BEGIN, 7)
 
 
-def test_hard_is_what_the_order_says_or_the_second_try_of_a_hold(host: Host) -> None:
+def test_hard_is_set_by_order_or_second_try(host: Host) -> None:
     build = host.granted(an_order(args=TaskArgs(hard=True)))
     work = host.tasks.start(build)
     assert work is not None
@@ -335,7 +335,7 @@ def test_hard_is_what_the_order_says_or_the_second_try_of_a_hold(host: Host) -> 
 
 
 @pytest.mark.parametrize("into", [Host.asking, Host.granted, Host.finishing])
-def test_a_delete_ends_a_task_that_no_driver_carries_out(host: Host, into: Callable[[Host], Build]) -> None:
+def test_a_delete_ends_a_task_without_a_driver(host: Host, into: Callable[[Host], Build]) -> None:
     build = into(host)
     assert host.ends.delete("a", 1) is build
     assert not host.tasks.note_granted(build, 4)
@@ -347,7 +347,7 @@ def test_a_delete_ends_a_task_that_no_driver_carries_out(host: Host, into: Calla
     assert report.kind is ReportKind.GONE
 
 
-def test_a_delete_during_a_pause_of_a_hold_does_not_wait(host: Host) -> None:
+def test_a_delete_does_not_await_a_paused_hold(host: Host) -> None:
     build = host.working(an_order(power=Power.HELD))
     host.worked(build, fails=True)
     assert host.ends.delete("a", 1) is build
@@ -356,7 +356,7 @@ def test_a_delete_during_a_pause_of_a_hold_does_not_wait(host: Host) -> None:
 
 @pytest.mark.parametrize("power", [Power.OFF, Power.HELD])
 @pytest.mark.parametrize("fails", [False, True])
-def test_a_delete_while_the_driver_works_waits_for_it(host: Host, power: Power, fails: bool) -> None:
+def test_a_delete_waits_for_the_working_driver(host: Host, power: Power, fails: bool) -> None:
     build = host.working(an_order(power=power))
     assert host.ends.delete("a", 1) is None
     assert not host.worked(build, fails=fails)
@@ -377,7 +377,7 @@ def test_a_stop_drops_what_no_thread_carries_out(host: Host) -> None:
     assert build.phase is Phase.RUNNING
 
 
-def test_a_grant_that_comes_after_a_stop_is_dropped(host: Host) -> None:
+def test_a_grant_after_a_stop_is_dropped(host: Host) -> None:
     build = host.asking()
     host.builds.stop()
     host.tasks.stop()
@@ -385,7 +385,7 @@ def test_a_grant_that_comes_after_a_stop_is_dropped(host: Host) -> None:
     assert build.phase is Phase.RUNNING
 
 
-def test_a_stop_lets_a_task_under_way_end_and_be_reported(host: Host) -> None:
+def test_a_stop_lets_a_running_task_finish(host: Host) -> None:
     build = host.working()
     host.builds.stop()
     host.tasks.stop()
@@ -393,7 +393,7 @@ def test_a_stop_lets_a_task_under_way_end_and_be_reported(host: Host) -> None:
     assert host.owes(build) == (ReportKind.DONE, 4)
 
 
-def test_a_hold_does_not_go_on_after_a_stop(host: Host) -> None:
+def test_a_hold_does_not_continue_after_a_stop(host: Host) -> None:
     build = host.working(an_order(power=Power.HELD))
     host.worked(build, fails=True)
     host.builds.stop()
@@ -402,7 +402,7 @@ def test_a_hold_does_not_go_on_after_a_stop(host: Host) -> None:
     assert build.phase is Phase.RUNNING
 
 
-def test_what_is_restored_is_asked_about_and_not_reported(host: Host) -> None:
+def test_a_restored_guest_is_queried_and_not_reported(host: Host) -> None:
     build = host.running()
     assert host.tasks.take_order(an_order(), restores=True) is build
     report = host.tasks.report_of(build)
@@ -415,7 +415,7 @@ def test_what_is_restored_is_asked_about_and_not_reported(host: Host) -> None:
     assert host.guests.read_phases() == {"a": (Phase.RUNNING, a_guest(power=Power.OFF))}
 
 
-def test_a_guest_that_is_not_confirmed_yet_is_restored_when_it_is(host: Host) -> None:
+def test_an_unconfirmed_guest_is_restored_once_confirmed(host: Host) -> None:
     build = host.found()
     assert not host.tasks.note_confirmed(build)
     assert host.tasks.take_order(an_order(), restores=True) is None
@@ -444,7 +444,7 @@ def test_a_hold_that_is_restored_is_repeated_too(host: Host) -> None:
 
 
 @pytest.mark.parametrize("phase", sorted(AT_TASK))
-def test_a_guest_at_a_task_runs_and_is_not_reported_again(host: Host, phase: Phase) -> None:
+def test_a_guest_under_a_task_is_reported_once(host: Host, phase: Phase) -> None:
     build = host.running()
     build.phase = phase
     assert host.guests.is_built("a")
@@ -496,23 +496,23 @@ def test_which_guests_get_back_the_power_on_record(now: Power, wanted: Power, st
     ],
 )
 @pytest.mark.parametrize("starting", [True, False])
-def test_no_other_record_says_what_power_a_guest_is_to_have(record: Holding, starting: bool) -> None:
+def test_no_other_record_decides_the_power_of_guests(record: Holding, starting: bool) -> None:
     found = compare_power([a_guest(), a_guest("b")], [record], uncompared={"a", "b"} if starting else ())
     assert (found.restored, found.off) == ((), ())
 
 
-def test_a_guest_that_is_off_after_a_failed_task_stays_and_is_not_reported() -> None:
+def test_a_guest_off_after_failure_is_not_reported() -> None:
     found = compare_power([a_guest(power=Power.OFF)], [a_holding("on", task_state="failed")], uncompared=())
     assert (found.restored, found.off) == ((), ())
 
 
-def test_a_guest_that_lost_its_power_after_a_failed_task_is_started_if_it_is_to_be_on() -> None:
+def test_a_guest_losing_power_after_failure_is_restarted() -> None:
     found = compare_power([a_guest(power=Power.OFF)], [a_holding("on", task_state="failed")], uncompared={"a"})
     assert (found.restored, found.off) == ((an_order(power=Power.ON),), ())
 
 
 @pytest.mark.parametrize(("task_state", "undecided"), [("ordered", {"a"}), ("running", {"a"}), ("done", set()), ("failed", set())])
-def test_a_guest_with_a_task_under_way_is_compared_after_that_task(task_state: str, undecided: set[str]) -> None:
+def test_a_guest_is_compared_after_its_running_task(task_state: str, undecided: set[str]) -> None:
     holding = a_holding("on", task_state=task_state)
     found = compare_power([a_guest(power=Power.OFF)], [holding], uncompared={"a", "another host's"})
     assert found.undecided == undecided
@@ -584,7 +584,7 @@ AnyTaskOrder.TestCase.settings = examples(60, stateful_step_count=40)
 TestAnyTaskOrder = AnyTaskOrder.TestCase
 
 
-def test_an_order_that_a_later_task_has_passed_is_told_from_others(host: Host) -> None:
+def test_an_order_passed_by_later_tasks_is_recognised(host: Host) -> None:
     build = host.finishing(an_order(4, Power.HELD))
     host.tasks.noted(build, 4)
     host.tasks.note_answered(build, 4)

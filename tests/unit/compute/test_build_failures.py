@@ -60,7 +60,7 @@ class Mute(Exception):
         Mute(),
     ],
 )
-def test_whatever_a_driver_raises_can_be_reported_and_stored(error: Exception) -> None:
+def test_any_driver_exception_can_be_reported_and_stored(error: Exception) -> None:
     failure = classify_error(error, math.nan)
     assert failure.message
     assert text.is_safe(failure.message)
@@ -69,7 +69,7 @@ def test_whatever_a_driver_raises_can_be_reported_and_stored(error: Exception) -
     assert failure.at == 0.0
 
 
-def test_a_failure_of_another_release_is_cleaned_when_it_arrives() -> None:
+def test_a_failure_of_another_release_is_cleaned() -> None:
     long = msgspec.json.encode({"kind": "host", "error": "E" * 300, "message": "x\0" * 40_000, "at": 1.0})
     failure = stored.load_text(long, Failure)
     assert len(failure.error) == text.NAME_LENGTH

@@ -90,7 +90,7 @@ def test_the_simulated_driver_is_there_without_installation(tmp_path: Path) -> N
     driver.close()
 
 
-def test_an_unknown_driver_is_refused_with_those_there_are(tmp_path: Path) -> None:
+def test_an_unknown_driver_is_refused_listing_known_ones(tmp_path: Path) -> None:
     settings = opts.ComputeSettings(host="h1", driver="kvm", simulated=opts.SimulatedSettings(state_path=str(tmp_path)))
     with pytest.raises(errors.Misconfigured, match=r"no 'kvm'; choose one of: .*simulated"):
         open_driver(CONF, settings)

@@ -52,7 +52,7 @@ def test_a_guest_sees_the_uuid_of_its_server() -> None:
     assert json.loads(files["meta_data.json"])["uuid"] == "s"
 
 
-def test_a_drive_that_was_made_again_says_so_and_has_no_secrets() -> None:
+def test_a_recreated_drive_says_so_without_secrets() -> None:
     files = config_drive_files(a_guest(), a_spec(), None, remade=True)
     found = json.loads(files["meta_data.json"])
     assert found["superconductor"] == {"remade_without_secrets": True}
@@ -61,7 +61,7 @@ def test_a_drive_that_was_made_again_says_so_and_has_no_secrets() -> None:
     assert "superconductor" not in json.loads(config_drive_files(a_guest(), a_spec(), SECRETS)["meta_data.json"])
 
 
-def test_without_a_key_or_ports_nothing_is_said_of_them() -> None:
+def test_absent_keys_and_ports_are_not_mentioned() -> None:
     files = config_drive_files(a_guest(), a_spec(public_key=None, ports=()), None)
     found = json.loads(files["meta_data.json"])
     assert {"public_keys", "keys"}.isdisjoint(found)
@@ -102,12 +102,12 @@ def test_networks_have_addresses_routes_and_name_servers() -> None:
         (BootSecrets(user_data=base64.b64encode(bytes(config_drive.DRIVE_LIMIT_BYTES)).decode()), "give less user data"),
     ],
 )
-def test_user_data_that_fits_no_drive_ends_the_build(secrets: BootSecrets, said: str) -> None:
+def test_oversized_user_data_ends_the_build(secrets: BootSecrets, said: str) -> None:
     with pytest.raises(errors.BuildAborted, match=said):
         config_drive_files(a_guest(), a_spec(), secrets)
 
 
-def test_the_image_is_private_and_replaced_as_a_whole(tmp_path: Path) -> None:
+def test_the_image_is_private_and_replaced_atomically(tmp_path: Path) -> None:
     path = tmp_path / "config.iso"
     path.with_name("config.iso.part").symlink_to(tmp_path / "elsewhere")
     for secrets in (None, SECRETS):
@@ -166,7 +166,7 @@ class TestRebuild:
         write_config_drive(tmp_path / "config.iso", files)
         assert read_config_drive(tmp_path / "config.iso") == files
 
-    def test_user_data_and_metadata_stay_and_the_rest_is_new(self, path: Path) -> None:
+    def test_user_data_and_metadata_stay_through_renewal(self, path: Path) -> None:
         files = self.files(path, BootSecrets(admin_pass="another"))
         found = self.metadata(files)
         assert (files["user_data"], found["meta"], found["launch_index"]) == (USER_DATA, {NASTY: NASTY}, 3)
@@ -182,7 +182,7 @@ class TestRebuild:
         assert "user_data" not in self.files(path, None, removes=True)
         assert "admin_pass" not in self.metadata(self.files(path, None))
 
-    def test_user_data_that_the_host_has_lost_is_named_as_lost(self, path: Path) -> None:
+    def test_lost_user_data_is_named_as_lost(self, path: Path) -> None:
         """A restart of the host has removed the drive. The guest may have been started since, which made another one."""
         lost = {"remade_without_secrets": True}
         path.unlink()

@@ -41,18 +41,18 @@ def full(said: str, *args: object, **kwargs: object) -> None:
         plan(*args, **kwargs)  # type: ignore[arg-type]  # passed through
 
 
-def test_an_ordinary_guest_runs_anywhere_but_on_dedicated_cpus() -> None:
+def test_an_ordinary_guest_avoids_dedicated_cpus() -> None:
     assert plan({}, settings=GuestSettings()) == CpuPlan()
     assert plan({}, settings=GuestSettings(cpu_dedicated_set="0-3")) == CpuPlan(shared=(4, 5, 6, 7))
     assert plan({}, settings=GuestSettings(cpu_shared_set="1-2")) == CpuPlan(shared=(1, 2))
 
 
-def test_a_host_with_dedicated_cpus_only_takes_no_other_guests() -> None:
+def test_a_dedicated_host_takes_no_other_guests() -> None:
     full("All CPUs of this host", {})
     full("NUMA cell 1 has no shared CPUs", {"hw:numa_nodes": "1"}, settings=GuestSettings(cpu_shared_set="0"), others=[BUSY])
 
 
-def test_dedicated_cpus_are_whole_cores_of_one_cell_that_nobody_has() -> None:
+def test_dedicated_cpus_are_free_cores_of_one_cell() -> None:
     found = plan(DEDICATED)
     assert pins(found) == {0: (0,), 1: (1,)}
     assert found.taken.cpus == (0, 1)
@@ -63,7 +63,7 @@ def test_dedicated_cpus_are_whole_cores_of_one_cell_that_nobody_has() -> None:
     assert third.taken.cpus == (4, 5, 6, 7)
 
 
-def test_no_core_is_broken_while_one_is_broken_already() -> None:
+def test_no_core_is_broken_while_another_is() -> None:
     assert plan(DEDICATED, vcpus=1, others=[Taken(cpus=(0,))]).taken.cpus == (1,)
     assert plan(DEDICATED, vcpus=3).taken.cpus == (0, 1, 2)
 
@@ -122,7 +122,7 @@ def test_huge_pages() -> None:
     full("not enough free pages .64 KiB.", {"hw:mem_page_size": "64"}, settings=any_cpu)
 
 
-def test_a_host_with_one_cell_and_no_huge_pages() -> None:
+def test_a_host_without_huge_pages_refuses_them() -> None:
     flavor = Flavor(flavor_id="1", name="f", vcpus=1, memory_mb=64, extra_specs={"hw:mem_page_size": "large"})
     with pytest.raises(errors.BuildFailed, match="not enough free pages"):
         plan_cpus(read_properties(flavor, {}, 1, 64), 1, 64, emulating(), ALL_OF_TWO, [])
@@ -156,7 +156,7 @@ def test_sets_of_the_operator() -> None:
 
 
 class TestNodesThatWereClaimed:
-    def test_a_guest_runs_on_the_cpus_of_its_node_and_sees_no_nodes(self) -> None:
+    def test_a_guest_uses_the_cpus_of_its_node(self) -> None:
         found = plan({}, settings=GuestSettings(), numa_nodes=(1,))
         assert pins(found) == {0: (4, 5, 6, 7), 1: (4, 5, 6, 7)}
         assert ([node.cell for node in found.nodes], found.numa, found.emulator) == ([1], False, (4, 5, 6, 7))
@@ -170,7 +170,7 @@ class TestNodesThatWereClaimed:
         full = [Taken(memory=(TakenMemory(cell=1, page_kib=0, memory_mb=8192),))]
         assert plan({}, settings=GuestSettings(), others=full, numa_nodes=(1,)).nodes[0].cell == 1
 
-    def test_dedicated_cpus_and_huge_pages_are_of_that_node_or_the_host_refuses(self) -> None:
+    def test_dedicated_cpus_and_huge_pages_need_one_node(self) -> None:
         found = plan(DEDICATED | {"hw:mem_page_size": "2MB"}, numa_nodes=(1,))
         assert ([node.cell for node in found.nodes], found.nodes[0].page_kib, pins(found)) == ([1], 2048, {0: (4,), 1: (5,)})
         full("NUMA cell 1 has 2 free dedicated CPUs, the guest needs 4", DEDICATED, 4, others=[found.taken], numa_nodes=(1,))

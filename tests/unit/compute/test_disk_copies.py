@@ -169,7 +169,7 @@ FORGED = [
 
 
 @pytest.mark.parametrize("forge", FORGED)
-def test_a_forged_disk_opens_no_file_of_this_host(host: Host, forge: Callable[[Host], None]) -> None:
+def test_a_forged_disk_opens_no_host_file(host: Host, forge: Callable[[Host], None]) -> None:
     forge(host)
     with pytest.raises((errors.BuildFailed, errors.BuildAborted), match=r"cannot be (copied|used)"):
         host.copy()
@@ -182,7 +182,7 @@ def test_a_host_name_does_not_lead_elsewhere(host: Host, name: str) -> None:
         host.copy(host=name)
 
 
-def test_the_base_of_another_projects_image_is_no_base(host: Host) -> None:
+def test_a_base_of_another_project_is_no_base(host: Host) -> None:
     """The cache of this host has it, and the forged disk knows its hash."""
     host.add_image(owner="another-project")
     put(host.there / "disk", qcow2(backing_file=HASH))
@@ -190,7 +190,7 @@ def test_the_base_of_another_projects_image_is_no_base(host: Host) -> None:
         host.copy()
 
 
-def test_a_disk_that_a_hypervisor_writes_to_is_not_copied(host: Host) -> None:
+def test_a_disk_under_a_hypervisor_is_not_copied(host: Host) -> None:
     put(host.there / "disk", qcow2())
     lock = struct.pack("hhqqi4x", fcntl.F_WRLCK, os.SEEK_SET, 101, 1, 0)
     with (host.there / "disk").open("r+b") as held:

@@ -255,7 +255,7 @@ def test_dedicated_cpus_huge_pages_and_cells() -> None:
     assert taken_of(make_domain_xml(again)).cpus == (1, 5)
 
 
-def test_a_guest_is_tied_to_the_node_that_was_claimed() -> None:
+def test_a_guest_is_tied_to_its_claimed_node() -> None:
     asked = request(host=SERVER, settings=GuestSettings())
     root = ET.fromstring(
         make_domain_xml(msgspec.structs.replace(asked, guest=msgspec.structs.replace(asked.guest, numa_nodes=(1,))))

@@ -17,7 +17,7 @@ def a_guest(uuid: str, attempt: int = 1) -> Guest:
     return Guest(uuid=uuid, name="", node="n", fence=1, attempt=attempt, builder="h:a", vcpus=1, memory_mb=1, disk_gb=1)
 
 
-def test_a_file_that_is_not_there_has_no_guests(tmp_path: Path) -> None:
+def test_a_missing_file_has_no_guests(tmp_path: Path) -> None:
     assert read_guests(tmp_path / "h.guests") == []
 
 
@@ -31,7 +31,7 @@ def test_every_change_is_in_the_file_at_once(tmp_path: Path) -> None:
     assert read_guests(path) == [a_guest("b")]
 
 
-def test_a_doubled_guest_is_seen_and_destroyed_as_one(tmp_path: Path) -> None:
+def test_a_doubled_guest_is_destroyed_as_one(tmp_path: Path) -> None:
     path = tmp_path / "h.guests"
     journal = Journal(path)
     journal.add_guest(a_guest("a", 1))

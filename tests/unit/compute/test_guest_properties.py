@@ -63,7 +63,7 @@ def test_flavor_and_image_name_one_property() -> None:
         ("hw_numa_cpus.0", "0", "need hw_numa_nodes"),
     ],
 )
-def test_an_image_that_asks_for_what_it_cannot_have(name: str, value: str, said: str) -> None:
+def test_an_image_requesting_the_impossible_is_refused(name: str, value: str, said: str) -> None:
     assert said in refused(image={name: value})
 
 
@@ -74,7 +74,7 @@ def test_an_extra_spec_that_is_unknown(key: str) -> None:
     assert refused({key: "x"}) == f"The driver libvirt does not offer {key}."
 
 
-def test_informative_properties_and_switches_that_are_off_change_nothing() -> None:
+def test_informative_and_disabled_properties_change_nothing() -> None:
     image = {name: "x" for name in INFORMATIVE if name.startswith(("hw_", "os_"))} | {"os_glance_stage_host": "x"}
     assert read(image=image | {"hw_mem_encryption": "false", "hw_locked_memory": "no"}) == GuestProperties()
 
@@ -82,7 +82,7 @@ def test_informative_properties_and_switches_that_are_off_change_nothing() -> No
 @given(
     st.dictionaries(st.sampled_from(["hw_a", "hw_numa_mem.x", "os_b", "hw_cpu_cores", "hw_mem_page_size"]), st.text(), min_size=1)
 )
-def test_any_value_is_honoured_or_refused_in_one_line(image: dict[str, str]) -> None:
+def test_any_value_is_honoured_or_refused_in_brief(image: dict[str, str]) -> None:
     said = ""
     try:
         read(image=image)

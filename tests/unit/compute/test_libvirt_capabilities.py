@@ -26,21 +26,21 @@ def test_the_recorded_host() -> None:
     assert "ide" not in facts.machine_facts("q35").disk_buses
 
 
-def test_features_that_the_model_implies_come_from_the_expanded_cpu() -> None:
+def test_implied_features_come_from_the_expanded_cpu() -> None:
     plain = capabilities.parse_capabilities(recorded("capabilities"), [recorded("domain-pc")], 1, 1)
     assert {"avx2", "ht"} <= {*plain.cpu_features}
     assert "sse2" not in plain.cpu_features
     assert {"avx2", "ht", "sse2"} <= {*emulating().cpu_features}
 
 
-def test_a_machine_type_nobody_asked_about_is_like_its_family() -> None:
+def test_an_unqueried_machine_type_is_like_its_family() -> None:
     facts = emulating()
     assert facts.machine_facts("pc-q35-6.2").name == "pc-q35-7.2"
     with pytest.raises(errors.BuildFailed, match="no machine type 's390-ccw'"):
         facts.machine_facts("s390-ccw")
 
 
-def test_libvirt_is_asked_about_its_default_and_the_usual_machine_types() -> None:
+def test_libvirt_is_queried_for_usual_machine_types() -> None:
     asked = capabilities.machines_to_ask(recorded("capabilities"), "pc-q35-6.2")
     assert asked == [None, "pc-q35-6.2", "pc", "q35"]
     assert capabilities.machines_to_ask(recorded("capabilities"), "none-such") == [None, "pc", "q35"]

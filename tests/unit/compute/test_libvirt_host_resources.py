@@ -70,7 +70,7 @@ def test_each_guest_takes_memory_for_its_hypervisor_too() -> None:
     assert tracker.report_nodes(0)[0].reserved_memory_mb == 512
 
 
-def test_numa_nodes_are_reported_if_that_is_asked_for() -> None:
+def test_numa_nodes_are_reported_on_request() -> None:
     def nodes(facts: HostFacts, **changes: Any) -> list[tuple[int, int]]:
         node = node_of(facts, "h1", GuestSettings(**changes), memory_mb=16384, disk_gb=99)
         stats.check_stats(node)

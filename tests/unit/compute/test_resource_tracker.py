@@ -25,7 +25,7 @@ def test_capacity_takes_reserved_off_before_the_ratio() -> None:
     assert node.total_capacity == HostCapacity(vcpus=16.0, memory_mb=1200.0, disk_gb=0.0)
 
 
-def test_the_last_guest_that_fits_is_taken_and_the_next_is_told_what_is_short() -> None:
+def test_the_guest_after_the_last_fitting_is_refused() -> None:
     tracker = ResourceTracker([NODE])
     assert tracker.claim_resources(a_guest("a", vcpus=8, memory_mb=4096, disk_gb=40)) is None
     refusal = tracker.claim_resources(a_guest("b", vcpus=1, memory_mb=1, disk_gb=0))
@@ -38,7 +38,7 @@ def test_a_refused_claim_takes_nothing() -> None:
     assert tracker.claim_resources(a_guest("b", memory_mb=4096)) is None
 
 
-def test_limits_bind_where_they_are_tighter_and_never_loosen_the_hosts_own() -> None:
+def test_limits_bind_only_where_tighter_than_the_host() -> None:
     tracker = ResourceTracker([NODE])
     tight = HostCapacity(vcpus=2, memory_mb=99999, disk_gb=99999)
     assert tracker.claim_resources(a_guest("a", vcpus=3), tight) == "No room for vCPUs (0 used + 3 > 2)."
@@ -53,14 +53,14 @@ def test_release_gives_back_and_is_idempotent() -> None:
     assert tracker.claim_resources(a_guest("b", memory_mb=4096)) is None
 
 
-def test_a_running_guest_is_counted_even_where_it_does_not_fit() -> None:
+def test_a_running_guest_counts_even_without_room() -> None:
     tracker = ResourceTracker([NODE])
     tracker.hold_resources(a_guest("a", memory_mb=5000))
     assert tracker.claim_resources(a_guest("b", memory_mb=1)) == "No room for MiB of memory (5000 used + 1 > 4096)."
     assert tracker.report_nodes(0)[0].memory_mb_used == 5000
 
 
-def test_nodes_are_counted_apart_and_an_unknown_one_is_refused() -> None:
+def test_nodes_count_apart_and_unknown_ones_are_refused() -> None:
     tracker = ResourceTracker([NODE, ComputeNode(host="h1", node="n2", vcpus=1, memory_mb=512, disk_gb=1)])
     assert tracker.claim_resources(a_guest("a", memory_mb=4096)) is None
     assert tracker.claim_resources(a_guest("b", node="n2")) is None
@@ -112,7 +112,7 @@ def a_gpu_guest(uuid: str, gpus: int, **others: int) -> Guest:
     return msgspec.structs.replace(a_guest(uuid, vcpus=1, memory_mb=1), resources={"CUSTOM_GPU": gpus} | others)
 
 
-def test_custom_resource_classes_are_admitted_up_to_what_the_host_has() -> None:
+def test_custom_resource_classes_are_limited_by_the_host() -> None:
     tracker = ResourceTracker([GPU_NODE])
     assert tracker.claim_resources(a_gpu_guest("a", 2)) is None
     assert tracker.claim_resources(a_gpu_guest("b", 2)) == "No room for CUSTOM_GPU (2 used + 2 > 3)."
@@ -122,7 +122,7 @@ def test_custom_resource_classes_are_admitted_up_to_what_the_host_has() -> None:
     assert tracker.claim_resources(a_gpu_guest("c", 2)) is None
 
 
-def test_limits_on_a_class_bind_where_they_are_tighter() -> None:
+def test_class_limits_bind_where_tighter() -> None:
     tracker = ResourceTracker([GPU_NODE])
     room = HostCapacity(vcpus=99, memory_mb=9999, disk_gb=99)
     assert tracker.claim_resources(a_gpu_guest("a", 2), msgspec.structs.replace(room, resources={"CUSTOM_GPU": 1})) is not None
@@ -130,7 +130,7 @@ def test_limits_on_a_class_bind_where_they_are_tighter() -> None:
     assert tracker.claim_resources(a_gpu_guest("a", 3), room) is None, "a sender that does not know of the class says nothing of it"
 
 
-def test_guests_are_told_with_their_classes_and_held_where_there_are_none() -> None:
+def test_guests_are_reported_with_classes_even_without_capacity() -> None:
     tracker = ResourceTracker([GPU_NODE])
     tracker.hold_resources(a_gpu_guest("a", 5, CUSTOM_NIC=1))
     assert tracker.claim_resources(a_gpu_guest("b", 1)) == "No room for CUSTOM_GPU (5 used + 1 > 3)."
@@ -138,7 +138,7 @@ def test_guests_are_told_with_their_classes_and_held_where_there_are_none() -> N
     assert (stats.resources, stats.resources_used) == ({"CUSTOM_GPU": 3}, {"CUSTOM_GPU": 5, "CUSTOM_NIC": 1})
 
 
-def test_a_guest_counts_as_what_its_flavor_says_instead_of_its_size() -> None:
+def test_a_guest_counts_by_flavor_not_by_size() -> None:
     tracker = ResourceTracker([NODE])
     free = msgspec.structs.replace(a_guest("a", vcpus=99, disk_gb=99), resources={"VCPU": 0, "DISK_GB": 0, "MEMORY_MB": 4096})
     assert tracker.claim_resources(free) is None
@@ -147,7 +147,7 @@ def test_a_guest_counts_as_what_its_flavor_says_instead_of_its_size() -> None:
     assert (stats.vcpus_used, stats.memory_mb_used, stats.disk_gb_used) == (0, 4096, 0)
 
 
-def test_what_takes_nothing_of_a_thing_is_not_refused_for_it() -> None:
+def test_a_guest_is_not_refused_for_unused_resources() -> None:
     """As schedulers see it: a server without disk fits on a host whose disk is over-full."""
     tracker = ResourceTracker([NODE])
     tracker.hold_resources(a_guest("a", disk_gb=50))
@@ -182,7 +182,7 @@ def test_a_class_is_never_admitted_beyond_its_total(steps: list[tuple[str, int, 
         max_size=40,
     )
 )
-def test_stats_are_the_sum_of_the_guests_whatever_came_and_went(steps: list[tuple[str, str, int, int, bool]]) -> None:
+def test_stats_are_the_sum_of_the_current_guests(steps: list[tuple[str, str, int, int, bool]]) -> None:
     other = msgspec.structs.replace(GPU_NODE, node="n2")
     tracker, running = ResourceTracker([GPU_NODE, other]), dict[str, Guest]()
     for uuid, what, vcpus, gpus, elsewhere in steps:
@@ -206,7 +206,7 @@ def test_stats_are_the_sum_of_the_guests_whatever_came_and_went(steps: list[tupl
         assert stats.resources_used == ({"CUSTOM_GPU": gpus} if gpus else {})
 
 
-def test_what_a_host_offers_may_change_under_its_claims() -> None:
+def test_a_host_offer_may_change_under_its_claims() -> None:
     tracker = ResourceTracker([ComputeNode(host="h", node="n", vcpus=1, memory_mb=512, disk_gb=10)])
     guest = Guest(uuid="a", name="a", node="n", fence=1, attempt=1, builder="h:1", vcpus=1, memory_mb=512, disk_gb=1)
     assert tracker.claim_resources(guest) is None
@@ -217,7 +217,7 @@ def test_what_a_host_offers_may_change_under_its_claims() -> None:
     assert tracker.claim_resources(msgspec.structs.replace(guest, uuid="c")) is not None, "earlier claims count"
 
 
-def test_no_more_is_taken_of_a_numa_node_than_it_has() -> None:
+def test_a_numa_node_is_never_overcommitted() -> None:
     nodes = (HostNumaNode(vcpus=1, memory_mb=1024), HostNumaNode(vcpus=3, memory_mb=3072))
     tracker = ResourceTracker([msgspec.structs.replace(NODE, numa_nodes=nodes)])
 

@@ -61,7 +61,7 @@ def disk(path: Path, host: str, uuid: str) -> Disk | None:
     return read_disk(str(path), host, uuid)
 
 
-def test_a_guest_writes_when_it_starts_and_when_it_stops(tmp_path: Path) -> None:
+def test_a_guest_writes_at_its_start_and_stop(tmp_path: Path) -> None:
     driver = a_driver(tmp_path)
     spawn(driver, a_guest())
     assert disk(tmp_path, "h1", "a") == Disk(server_uuid="a", image_id="image", writes=1)
@@ -93,7 +93,7 @@ def test_a_guest_that_is_spawned_off_writes_nothing(tmp_path: Path) -> None:
     assert disk(tmp_path, "h1", "b") == Disk(server_uuid="a", image_id="image", writes=0)
 
 
-def test_a_rebuild_makes_a_new_disk_and_keeps_whose_it_is(tmp_path: Path) -> None:
+def test_a_rebuild_renews_the_disk_of_its_server(tmp_path: Path) -> None:
     driver = a_driver(tmp_path)
     spawn(driver, a_guest("b", server_uuid="a"))
     write_to_disk(str(tmp_path), "h1", "b")
@@ -101,7 +101,7 @@ def test_a_rebuild_makes_a_new_disk_and_keeps_whose_it_is(tmp_path: Path) -> Non
     assert disk(tmp_path, "h1", "b") == Disk(server_uuid="a", image_id="image", writes=1)
 
 
-def test_a_task_of_a_guest_that_is_not_there_fails(tmp_path: Path) -> None:
+def test_a_task_of_a_missing_guest_fails(tmp_path: Path) -> None:
     driver = a_driver(tmp_path)
     with pytest.raises(errors.TaskFailed, match="no guest"):
         driver.set_power("a", Power.OFF, hard=True)
@@ -146,7 +146,7 @@ def copying(driver: SimulatedDriver, path: Path, cancel: threading.Event) -> thr
     return thread
 
 
-def test_a_copy_of_a_guest_that_writes_meanwhile_is_torn(tmp_path: Path) -> None:
+def test_a_copy_of_a_writing_guest_is_torn(tmp_path: Path) -> None:
     spawn(a_driver(tmp_path), a_guest())
     thread = copying(a_driver(tmp_path, "h2", copy_delay=0.3), tmp_path, threading.Event())
     assert disk(tmp_path, "h2", "b") is None, "a copy under way has not its name"
@@ -155,7 +155,7 @@ def test_a_copy_of_a_guest_that_writes_meanwhile_is_torn(tmp_path: Path) -> None
     assert disk(tmp_path, "h2", "b") == Disk(server_uuid="a", image_id="image", writes=1, torn=True)
 
 
-def test_what_is_left_of_a_copy_goes_with_a_destroy(tmp_path: Path) -> None:
+def test_copy_remnants_go_with_a_destroy(tmp_path: Path) -> None:
     spawn(a_driver(tmp_path), a_guest())
     driver, cancel = a_driver(tmp_path, "h2", copy_delay=60.0), threading.Event()
     thread = copying(driver, tmp_path, cancel)
@@ -168,7 +168,7 @@ def test_what_is_left_of_a_copy_goes_with_a_destroy(tmp_path: Path) -> None:
     assert not part.exists()
 
 
-def test_what_is_left_of_a_copy_goes_when_the_agent_starts(tmp_path: Path) -> None:
+def test_copy_remnants_go_at_the_agent_start(tmp_path: Path) -> None:
     driver = a_driver(tmp_path)
     spawn(driver, a_guest())
     driver.close()
@@ -180,7 +180,7 @@ def test_what_is_left_of_a_copy_goes_when_the_agent_starts(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("content", [None, "", '{"server_uuid": "a", "wri'])
-def test_an_origin_that_cannot_be_read_fails_the_build(tmp_path: Path, content: str | None) -> None:
+def test_an_unreadable_origin_fails_the_build(tmp_path: Path, content: str | None) -> None:
     first, second = a_driver(tmp_path), a_driver(tmp_path, "h2")
     spawn(first, a_guest())
     file = disks_path(str(tmp_path), "h1") / "a"
@@ -217,7 +217,7 @@ def test_a_snapshot_becomes_the_disk_of_another_guest(tmp_path: Path) -> None:
     assert disk(tmp_path, "h2", "b") == Disk(server_uuid="a", image_id="image", writes=3)
 
 
-def test_a_snapshot_of_a_guest_that_runs_is_torn_and_of_no_use(tmp_path: Path) -> None:
+def test_a_snapshot_of_a_running_guest_is_useless(tmp_path: Path) -> None:
     driver = a_driver_with_store(tmp_path)
     spawn(driver, a_guest())
     driver.snapshot("a", "s")
@@ -225,7 +225,7 @@ def test_a_snapshot_of_a_guest_that_runs_is_torn_and_of_no_use(tmp_path: Path) -
         spawn(driver, a_guest("b"), SNAPSHOT)
 
 
-def test_what_is_no_snapshot_fails_the_build_and_where_there_is_none_no_host_can_build(tmp_path: Path) -> None:
+def test_an_invalid_or_missing_snapshot_fails_the_build(tmp_path: Path) -> None:
     driver = a_driver_with_store(tmp_path)
     store = FolderStore(tmp_path / "images")
     with pytest.raises(errors.ServiceUnavailable):
@@ -248,7 +248,7 @@ def test_without_an_image_store_there_are_no_snapshots(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("came", [True, False])
-def test_a_power_cut_ends_a_guest_that_has_come_live_and_one_that_listens(tmp_path: Path, came: bool) -> None:
+def test_a_power_cut_ends_live_and_listening_guests(tmp_path: Path, came: bool) -> None:
     """Neither runs afterwards. The one has its disk; the other never gets it."""
     source, target = a_driver(tmp_path), a_driver(tmp_path, "h2")
     spawn(source, a_guest("a"))
@@ -272,7 +272,7 @@ def test_a_power_cut_ends_a_guest_that_has_come_live_and_one_that_listens(tmp_pa
         driver.close()
 
 
-def test_the_console_of_a_guest_that_has_come_live_tells_of_no_boot(tmp_path: Path) -> None:
+def test_a_guest_migrated_live_has_no_boot_console(tmp_path: Path) -> None:
     source, target = a_driver(tmp_path), a_driver(tmp_path, "h2")
     spawn(source, a_guest("a"))
     spawn(target, a_guest("b", power=Power.INCOMING))
@@ -294,7 +294,7 @@ def full_file_system() -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
-def test_a_host_without_room_leaves_nothing_beside_a_disk(tmp_path: Path) -> None:
+def test_a_full_host_leaves_nothing_beside_a_disk(tmp_path: Path) -> None:
     source, target = a_driver(tmp_path), a_driver(tmp_path, "h2")
     spawn(source, a_guest())
     spawn(target, a_guest("b", power=Power.INCOMING, server_uuid="a"))
@@ -309,7 +309,7 @@ def test_a_host_without_room_leaves_nothing_beside_a_disk(tmp_path: Path) -> Non
     assert disk(tmp_path, "h2", "b") is not None
 
 
-def test_a_link_on_the_other_host_is_not_followed(tmp_path: Path) -> None:
+def test_a_link_on_another_host_is_not_followed(tmp_path: Path) -> None:
     """Neither to read a disk nor to hand one over."""
     here, other = a_driver(tmp_path), a_driver(tmp_path, "h2")
     spawn(here, a_guest())
@@ -327,7 +327,7 @@ def test_a_link_on_the_other_host_is_not_followed(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("host", ["../elsewhere", "/tmp/elsewhere", ""])
-def test_the_name_of_the_other_host_is_no_path(tmp_path: Path, host: str) -> None:
+def test_the_name_of_another_host_is_no_path(tmp_path: Path, host: str) -> None:
     driver = a_driver(tmp_path)
     with pytest.raises(errors.SuperconductorError, match="host"):
         spawn(driver, a_guest("c"), Origin(instance_uuid="b", host=host))

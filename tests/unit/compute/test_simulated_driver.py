@@ -33,7 +33,7 @@ def a_driver(path: Path, *, host: str = "h1", **simulated: float) -> SimulatedDr
     return SimulatedDriver(ComputeSettings(host=host, simulated=SimulatedSettings(state_path=str(path), **simulated)))  # type: ignore[arg-type]  # as above
 
 
-def test_the_rate_is_the_share_of_builds_that_fail() -> None:
+def test_the_rate_is_the_share_of_failing_builds() -> None:
     failed = [uuid for uuid in UUIDS if scripted_outcome("h1", uuid, 0.25, {}) is SpawnOutcome.FAIL]
     assert 400 < len(failed) < 600
     assert not [uuid for uuid in UUIDS if scripted_outcome("h1", uuid, 0.0, {}) is not SpawnOutcome.OK]
@@ -81,7 +81,7 @@ def test_a_hanging_spawn_ends_when_cancelled(tmp_path: Path) -> None:
     assert driver.guests() == []
 
 
-def test_a_cancelled_spawn_leaves_no_guest_even_without_delay(tmp_path: Path) -> None:
+def test_a_cancelled_spawn_leaves_no_guest_without_delay(tmp_path: Path) -> None:
     driver, cancel = a_driver(tmp_path), threading.Event()
     cancel.set()
     with pytest.raises(errors.BuildFailed, match="cancelled"):
@@ -89,7 +89,7 @@ def test_a_cancelled_spawn_leaves_no_guest_even_without_delay(tmp_path: Path) ->
     assert driver.guests() == []
 
 
-def test_guests_outlive_the_driver_and_their_metadata_is_not_written(tmp_path: Path) -> None:
+def test_guests_outlive_the_driver_without_written_metadata(tmp_path: Path) -> None:
     driver = a_driver(tmp_path)
     driver.spawn(a_guest(metadata={"password": "s3cret"}), A_SPEC, None, threading.Event())
     driver.close()
@@ -99,7 +99,7 @@ def test_guests_outlive_the_driver_and_their_metadata_is_not_written(tmp_path: P
     assert read_guests(journal_path(str(tmp_path), "h1")) == [a_guest()]
 
 
-def test_after_a_power_cut_no_guest_runs_and_an_agent_at_work_prevents_it(tmp_path: Path) -> None:
+def test_a_power_cut_stops_guests_of_stopped_agents(tmp_path: Path) -> None:
     driver = a_driver(tmp_path)
     driver.spawn(a_guest(), A_SPEC, None, threading.Event())
     with pytest.raises(errors.Misconfigured, match="Another agent uses"):
@@ -119,15 +119,13 @@ def test_one_holder_per_host(tmp_path: Path) -> None:
     a_driver(tmp_path).close()
 
 
-def test_a_state_path_that_cannot_be_made_is_named(tmp_path: Path) -> None:
+def test_an_impossible_state_path_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("not a folder")
     with pytest.raises(errors.Misconfigured, match="state_path"):
         a_driver(tmp_path / "file" / "below")
 
 
-def test_the_lines_of_a_damaged_journal_that_can_be_read_count_and_the_file_is_kept(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_readable_lines_of_a_damaged_journal_count(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     path = journal_path(str(tmp_path), "h1")
     driver = a_driver(tmp_path)
     driver.spawn(a_guest(), A_SPEC, None, threading.Event())
@@ -155,7 +153,7 @@ def test_the_repr_of_a_guest_hides_metadata() -> None:
     assert "s3cret" not in repr(a_guest(metadata={"password": "s3cret"}))
 
 
-def test_guests_stay_the_machines_when_its_host_gets_another_name(tmp_path: Path) -> None:
+def test_guests_stay_with_a_renamed_host(tmp_path: Path) -> None:
     first = a_driver(tmp_path, host="h1")
     first.spawn(a_guest(), A_SPEC, None, threading.Event())
     first.close()
@@ -166,7 +164,7 @@ def test_guests_stay_the_machines_when_its_host_gets_another_name(tmp_path: Path
     second.close()
 
 
-def test_hosts_that_share_a_folder_have_guests_of_their_own(tmp_path: Path) -> None:
+def test_hosts_sharing_a_folder_have_separate_guests(tmp_path: Path) -> None:
     first = a_driver(tmp_path, host="h1", shared_folder=True)
     first.spawn(a_guest(), A_SPEC, None, threading.Event())
     first.close()
@@ -175,7 +173,7 @@ def test_hosts_that_share_a_folder_have_guests_of_their_own(tmp_path: Path) -> N
     second.close()
 
 
-def test_a_boot_writes_no_console_and_a_destroy_leaves_none(tmp_path: Path) -> None:
+def test_boots_write_and_destroys_leave_no_console(tmp_path: Path) -> None:
     driver = a_driver(tmp_path)
     driver.spawn(a_guest(image_id="i-1"), A_SPEC, None, threading.Event())
     boot = driver.console_output("uuid-1", 4000).decode().splitlines()
@@ -204,7 +202,7 @@ def test_a_console_log_does_not_grow_without_end(tmp_path: Path) -> None:
     assert len(log.read(a_guest(), 10 * FILE_LIMIT)) < 2 * FILE_LIMIT
 
 
-def test_a_rebuilt_guest_keeps_its_user_data_and_its_key(tmp_path: Path) -> None:
+def test_a_rebuilt_guest_retains_user_data_and_key(tmp_path: Path) -> None:
     """And nothing else of what it got before; also in a file that was rewritten."""
 
     def received(driver: SimulatedDriver) -> Received:
@@ -248,9 +246,7 @@ class TestNumaNodes:
         assert [guest.numa_nodes for guest in a_driver(tmp_path, numa_nodes=2).guests()] == [(1,)]
 
     @pytest.mark.parametrize(("asked", "tied"), [("2", ()), ("2", (0,)), ("3", (0, 1))])
-    def test_a_guest_that_asks_for_other_nodes_than_it_is_tied_to_is_refused(
-        self, tmp_path: Path, asked: str, tied: tuple[int, ...]
-    ) -> None:
+    def test_a_guest_on_unclaimed_nodes_is_refused(self, tmp_path: Path, asked: str, tied: tuple[int, ...]) -> None:
         spec = msgspec.structs.replace(A_SPEC, flavor=msgspec.structs.replace(A_SPEC.flavor, extra_specs={"hw:numa_nodes": asked}))
         with pytest.raises(errors.PolicyViolated, match="asks for NUMA nodes"):
             a_driver(tmp_path, numa_nodes=2).spawn(a_guest(numa_nodes=tied, vcpus=6), spec, None, threading.Event())

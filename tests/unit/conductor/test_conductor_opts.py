@@ -18,7 +18,7 @@ def conf(*arguments: str) -> cfg.ConfigOpts:
     return made
 
 
-def test_the_defaults_of_options_and_settings_are_the_same() -> None:
+def test_options_and_settings_have_the_same_defaults() -> None:
     assert opts.read_settings(conf()) == ConductorSettings()
 
 
@@ -75,7 +75,7 @@ def test_hosts_are_mapped_as_a_file_says(text: str, meant: str, tmp_path: Path) 
     assert opts.read_settings(conf(f"--config-file={file}")).map_hosts == meant
 
 
-def test_another_word_for_which_hosts_are_mapped_is_refused(tmp_path: Path) -> None:
+def test_an_unknown_choice_of_mapped_hosts_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "conductor.conf"
     file.write_text("[conductor]\nmap_hosts = perhaps\n")
     with pytest.raises(cfg.ConfigFileValueError, match="map_hosts"):

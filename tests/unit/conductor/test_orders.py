@@ -113,7 +113,7 @@ def test_all_casts_of_a_batch_go_out_together(compute: Recorder) -> None:
     assert (len(compute.builds), len(compute.deletes), road.sent) == (150, 2, 3)
 
 
-def test_what_no_broker_would_take_keeps_no_other_host_from_its_orders(compute: Recorder, caplog: pytest.LogCaptureFixture) -> None:
+def test_an_unsendable_order_does_not_block_other_hosts(compute: Recorder, caplog: pytest.LogCaptureFixture) -> None:
     compute.too_large = {"h1"}
     road = Road(compute)
     send_orders(road, [order("u1", "h1"), order("u2", "h2")])
@@ -122,7 +122,7 @@ def test_what_no_broker_would_take_keeps_no_other_host_from_its_orders(compute: 
     assert "cell1: order for host h1 was not sent: what h1 is to do is too large" in caplog.text
 
 
-def test_where_nothing_can_be_sent_the_rest_is_left_to_the_sweep(compute: Recorder, caplog: pytest.LogCaptureFixture) -> None:
+def test_unsendable_orders_await_the_sweep(compute: Recorder, caplog: pytest.LogCaptureFixture) -> None:
     """Each send may take seconds, and the cell's sweep has more to do than to wait for a dead bus again and again."""
     compute.away = True
     road = Road(compute)
@@ -133,13 +133,13 @@ def test_where_nothing_can_be_sent_the_rest_is_left_to_the_sweep(compute: Record
     assert "cell1: orders for 150 hosts were not sent; the sweep will send them: no way there" in caplog.text
 
 
-def test_deletes_are_grouped_by_host_and_name_the_attempt(compute: Recorder) -> None:
+def test_deletes_are_grouped_by_host_naming_the_attempt(compute: Recorder) -> None:
     send_deletes(Road(compute), CONTEXT, [row("u1", "h1"), row("u2", "h2", attempt=3), row("u3", "h1")])
     sent = {host: [(d.instance_uuid, d.attempt) for d in deletes] for host, deletes in compute.deletes}
     assert sent == {"h1": [("u1", 1), ("u3", 1)], "h2": [("u2", 3)]}
 
 
-def test_tasks_are_grouped_by_host_and_those_that_are_over_are_left_out(compute: Recorder) -> None:
+def test_current_tasks_are_grouped_by_host(compute: Recorder) -> None:
     def due(uuid: str, host: str, number: int | None) -> DueTask:
         if number is None:
             return DueTask(instance_uuid=uuid, host=host, order=None)
@@ -158,7 +158,7 @@ def test_nothing_to_send_is_nothing_sent(compute: Recorder) -> None:
     assert road.sent == 0
 
 
-def test_a_cell_without_a_bus_is_a_fault_in_the_program() -> None:
+def test_a_cell_without_a_bus_is_a_fault() -> None:
     """cell0 has no hosts, so nobody may have an order for one."""
     with pytest.raises(RuntimeError, match="cell1 has no bus"):
         send_orders(Road(None), [order("u1", "h1")])

@@ -61,7 +61,7 @@ def test_a_failure_without_a_reason_is_the_hosts() -> None:
 
 @pytest.mark.parametrize("kind", list(ReportKind))
 @pytest.mark.parametrize("stale", [{"host": "h2"}, {"attempt": 1}, {"attempt": 3}])
-def test_what_comes_from_another_attempt_or_host_is_refused(kind: ReportKind, stale: dict[str, object]) -> None:
+def test_reports_of_another_attempt_or_host_are_refused(kind: ReportKind, stale: dict[str, object]) -> None:
     state = State.DELETING if kind is ReportKind.GONE else State.BUILDING
     outcome = decide_report(row(state), report(kind, **stale), NOW)
     assert isinstance(outcome, Refused)
@@ -70,7 +70,7 @@ def test_what_comes_from_another_attempt_or_host_is_refused(kind: ReportKind, st
 
 @pytest.mark.parametrize("kind", [ReportKind.ACCEPT, ReportKind.ACTIVE, ReportKind.FAILED])
 @pytest.mark.parametrize("stale", [{"fence": 2}, {"fence": 4}, {"builder": "h1:b"}])
-def test_what_comes_under_another_fence_or_from_another_start_is_refused(kind: ReportKind, stale: dict[str, object]) -> None:
+def test_reports_of_another_fence_or_start_are_refused(kind: ReportKind, stale: dict[str, object]) -> None:
     outcome = decide_report(ROW, report(kind, **stale), NOW)
     assert isinstance(outcome, Refused)
     assert not outcome.done

@@ -22,7 +22,7 @@ def test_driver_is_completed(given: str, driver: str) -> None:
     assert urls.parse_url(given).drivername == driver
 
 
-def test_time_outs_are_completed_where_the_url_leaves_them_open() -> None:
+def test_timeouts_absent_from_the_url_are_completed() -> None:
     query = urls.parse_url("mysql://u@h/d?read_timeout=3").query
 
     assert query["read_timeout"] == "3"
@@ -42,7 +42,7 @@ def test_time_outs_are_completed_where_the_url_leaves_them_open() -> None:
         "mysql://u:secret@h:x/d",
     ],
 )
-def test_url_that_cannot_work_is_refused_without_its_password(given: str) -> None:
+def test_an_unusable_url_is_refused_without_its_password(given: str) -> None:
     with pytest.raises(errors.Misconfigured) as caught:
         urls.parse_url(given)
 
@@ -50,7 +50,7 @@ def test_url_that_cannot_work_is_refused_without_its_password(given: str) -> Non
     assert "secret" not in str(caught.value)
 
 
-def test_a_schema_change_has_time_unless_the_url_says_how_much() -> None:
+def test_a_schema_change_has_time_unless_limited() -> None:
     assert urls.parse_url(urls.with_schema_timeout("mysql://u@h/d?read_timeout=3")).query["read_timeout"] == "3"
     assert urls.parse_url(urls.with_schema_timeout("mysql://u@h/d")).query["read_timeout"] == str(urls.SCHEMA_TIMEOUT_S)
     assert urls.with_schema_timeout("sqlite:////var/lib/api.db") == "sqlite:////var/lib/api.db"
@@ -66,11 +66,11 @@ def test_synchronous_is_an_option_of_the_url() -> None:
         urls.parse_url("sqlite:////var/lib/api.db?synchronous=maybe")
 
 
-def test_shown_url_hides_the_password_and_what_was_completed() -> None:
+def test_the_shown_url_hides_password_and_completions() -> None:
     assert urls.masked_url("mysql://u:secret@h/d") == "mysql://u:***@h/d"
 
 
-def test_the_time_for_an_answer_is_an_option_of_the_url_on_every_server() -> None:
+def test_the_answer_timeout_is_a_url_option_everywhere() -> None:
     given = urls.parse_url("postgresql://u@h/d?read_timeout=2")
 
     assert urls.read_timeout(given) == 2.0

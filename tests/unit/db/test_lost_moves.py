@@ -39,15 +39,13 @@ def body(uuid: str, power: Power, turn: int = 0) -> Body:
         (Power.HELD, Power.ON, OperationKind.MIGRATE, Power.ON),
     ],
 )
-def test_a_lost_move_brings_its_server_to_the_power_that_its_bodies_show(
-    source: Power, twin: Power, kind: OperationKind, power: Power
-) -> None:
+def test_a_lost_move_restores_power_from_its_bodies(source: Power, twin: Power, kind: OperationKind, power: Power) -> None:
     found = operation_of_twin(body("s", source), body("b", twin, turn=1), None, 1.0)
     assert (found.kind, found.power_before) == (kind, power)
 
 
 @pytest.mark.parametrize(("asked", "kind"), [(MoveKind.RESIZE, OperationKind.RESIZE), (MoveKind.MIGRATE, OperationKind.MIGRATE)])
-def test_the_request_of_its_new_body_tells_a_resize_from_a_migration(asked: MoveKind, kind: OperationKind) -> None:
+def test_the_request_distinguishes_a_resize_from_a_migration(asked: MoveKind, kind: OperationKind) -> None:
     move = Move(kind=asked, instance_uuid="s", source_host="h1", source_cell_uuid="c")
     spec = fleet.spec(fleet.flavor(vcpus=2, memory_mb=2048)).for_move(move, "moving", destination=Destination(host="h2"))
     found = operation_of_twin(body("s", Power.HELD), body("b", Power.ON, turn=1), spec, 1.0)

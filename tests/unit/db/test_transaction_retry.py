@@ -113,14 +113,14 @@ def test_what_an_error_of_a_commit_leaves_open(error: Exception, unsure: bool) -
     assert retry.is_unsure(error) is unsure
 
 
-def test_transaction_that_met_another_is_run_again_until_it_succeeds() -> None:
+def test_a_conflicting_transaction_is_retried_until_it_succeeds() -> None:
     transaction = Failing(oslo_exception.DBDeadlock(), times=2)
 
     assert retry.retry_transaction(transaction, oslo_exception.DBDeadlock()) == "done"
     assert transaction.runs == 3
 
 
-def test_attempts_are_bounded_and_the_last_error_is_raised(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_attempts_are_bounded_and_raise_the_last_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(retry, "CONFLICT_ATTEMPTS", 4)
     transaction = Failing(oslo_exception.DBDeadlock(), times=1000)
 
@@ -146,7 +146,7 @@ def test_lost_connection_gets_fewer_attempts() -> None:
     assert transaction.runs == retry.LOST_ATTEMPTS - 1
 
 
-def test_error_of_another_kind_ends_the_attempts_at_once() -> None:
+def test_another_kind_of_error_ends_the_attempts() -> None:
     transaction = Failing(KeyError("row"), times=1000)
 
     with pytest.raises(KeyError):
@@ -154,7 +154,7 @@ def test_error_of_another_kind_ends_the_attempts_at_once() -> None:
     assert transaction.runs == 1
 
 
-def test_a_server_that_let_the_first_run_wait_is_not_waited_for_again() -> None:
+def test_a_server_that_blocked_once_is_not_awaited() -> None:
     transaction = Failing(oslo_exception.DBConnectionError(), times=1000)
 
     with pytest.raises(oslo_exception.DBConnectionError):

@@ -31,7 +31,7 @@ def test_turns_come_in_the_order_of_asking() -> None:
     assert order == [0, 1, 2, 3, 4]
 
 
-def test_who_gives_up_does_not_hold_up_the_others() -> None:
+def test_a_caller_giving_up_does_not_delay_others() -> None:
     turn = Turn(exclusive=True)
     assert turn.take_turn(timeout=10)
 
@@ -41,14 +41,14 @@ def test_who_gives_up_does_not_hold_up_the_others() -> None:
     assert turn.take_turn(timeout=0.01)
 
 
-def test_no_turns_where_the_server_has_locks_of_its_own() -> None:
+def test_no_turns_exist_where_servers_have_locks() -> None:
     turn = Turn(exclusive=False)
 
     assert turn.take_turn(timeout=0.01)
     assert turn.take_turn(timeout=0.01)
 
 
-def test_one_turn_per_file_for_as_long_as_someone_uses_it() -> None:
+def test_every_file_has_one_turn_while_in_use() -> None:
     first = turn_of("/some/file.db")
     first.writers.add(1)
 

@@ -16,7 +16,7 @@ SHAPE = Shape(cells=3, conductors=2, agents=4, agents_per_process=6, apis=1, sup
 ACCESS = Access(transport_url="rabbit://", database_url="mysql://")
 
 
-def test_one_command_forks_all_cell_conductors_and_one_all_agents() -> None:
+def test_one_command_forks_conductors_and_one_agents() -> None:
     members = {member.name: member for member in SHAPE.list_members()}
     assert list(members) == ["cell-conductors", "scheduler-1", "super-conductor-1", "api-1", "agents"]
     assert members["cell-conductors"].forks == 6
@@ -24,7 +24,7 @@ def test_one_command_forks_all_cell_conductors_and_one_all_agents() -> None:
     assert not members["api-1"].forks
 
 
-def test_every_host_is_in_one_process_with_the_files_of_its_cell(tmp_path: Path) -> None:
+def test_every_host_has_one_process_with_cell_files(tmp_path: Path) -> None:
     folder = Folder(tmp_path)
     folder.make_folders()
     notes = notes_of(folder, SHAPE)

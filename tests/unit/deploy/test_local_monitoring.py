@@ -12,7 +12,7 @@ from deploy.local.shape import Shape
 from deploy.local.templates import write_others
 
 
-def test_no_two_processes_share_a_port_and_each_reads_its_own_file(tmp_path: Path) -> None:
+def test_every_process_has_its_port_and_file(tmp_path: Path) -> None:
     shape = Shape(proxies=2)
     notes = notes_of(Folder(tmp_path), shape)
     names = [member.name for member in shape.list_members()]
@@ -24,7 +24,7 @@ def test_no_two_processes_share_a_port_and_each_reads_its_own_file(tmp_path: Pat
     assert [member.files[-1] for member in shape.list_members()] == [f"{name}.conf" for name in names]
 
 
-def test_a_region_of_before_gets_the_files_that_it_lacks_and_keeps_its_own(tmp_path: Path) -> None:
+def test_an_older_region_gains_only_its_missing_files(tmp_path: Path) -> None:
     folder = Folder(tmp_path)
     folder.make_folders()
     old = msgspec.structs.replace(notes_of(folder, Shape()), monitoring_ports=(), made=True)

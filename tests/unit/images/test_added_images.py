@@ -35,7 +35,7 @@ def content_of(store: FolderStore, image_id: str) -> bytes:
     return b"".join(store.read_content(image_id))
 
 
-def test_an_added_image_has_a_record_and_can_be_read_until_it_is_deleted(store: FolderStore, file: Path) -> None:
+def test_an_added_image_is_readable_until_deleted(store: FolderStore, file: Path) -> None:
     added = store.add_image(file, name="one", image_id=ONE, min_disk=2, min_ram=64, properties={"os": "x"})
 
     assert (added.id, added.name, added.disk_format, added.size, added.virtual_size) == (ONE, "one", "qcow2", 3 * MIB, 9 * MIB)
@@ -66,7 +66,7 @@ def test_snapshots_and_added_images_do_not_meet(store: FolderStore, file: Path) 
     assert store.read(ONE) == b"another"
 
 
-def test_an_id_is_given_once_even_if_two_add_it_at_once(store: FolderStore, file: Path, tmp_path: Path) -> None:
+def test_concurrent_adds_get_distinct_ids(store: FolderStore, file: Path, tmp_path: Path) -> None:
     other = tmp_path / "other.raw"
     other.write_bytes(bytes(5000))
     refused: list[errors.Conflict] = []
@@ -129,7 +129,7 @@ def test_holes_stay_holes(store: FolderStore, tmp_path: Path) -> None:
     assert content_of(store, ONE) == given.read_bytes()
 
 
-def test_an_add_that_is_killed_at_any_byte_or_call_leaves_nothing_under_its_name(
+def test_an_add_killed_anywhere_leaves_nothing(
     store: FolderStore, file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def dies(point: int | str) -> None:
@@ -167,7 +167,7 @@ def _dying(content: bytes, after: int) -> Iterator[bytes]:
     os._exit(0)
 
 
-def test_a_record_that_cannot_be_read_is_named_and_its_image_can_be_deleted(store: FolderStore, file: Path, tmp_path: Path) -> None:
+def test_an_unreadable_record_is_named_and_deletable(store: FolderStore, file: Path, tmp_path: Path) -> None:
     store.add_image(file, name="one", image_id=ONE)
     (tmp_path / "images" / "added" / ONE / "record.json").write_text("{")
     with pytest.raises(errors.ServiceUnavailable, match=r"record\.json cannot be read: .*Delete the image, and add it again"):
@@ -176,7 +176,7 @@ def test_a_record_that_cannot_be_read_is_named_and_its_image_can_be_deleted(stor
     assert store.list_images() == []
 
 
-def test_a_folder_that_is_away_is_not_an_empty_list(store: FolderStore) -> None:
+def test_a_missing_folder_is_not_an_empty_list(store: FolderStore) -> None:
     for call in (store.list_images, lambda: store.get_record(ONE), lambda: store.delete(ONE), lambda: content_of(store, ONE)):
         with pytest.raises(errors.ServiceUnavailable, match="cannot be used: there is no such folder"):
             call()
@@ -185,7 +185,7 @@ def test_a_folder_that_is_away_is_not_an_empty_list(store: FolderStore) -> None:
 # -- snapshots as files ----------------------------------------------------------------------------------------------------------
 
 
-def test_a_snapshot_goes_from_a_file_to_a_file(store: FolderStore, file: Path, tmp_path: Path) -> None:
+def test_a_snapshot_goes_from_file_to_file(store: FolderStore, file: Path, tmp_path: Path) -> None:
     store.save_file(ONE, file)
     store.copy_to(ONE, tmp_path / "copy", threading.Event())
 
@@ -195,7 +195,7 @@ def test_a_snapshot_goes_from_a_file_to_a_file(store: FolderStore, file: Path, t
         store.copy_to(TWO, tmp_path / "copy", threading.Event())
 
 
-def test_a_copy_of_a_snapshot_can_be_cancelled_and_leaves_the_earlier_one(store: FolderStore, file: Path, tmp_path: Path) -> None:
+def test_a_cancelled_snapshot_copy_leaves_the_earlier_one(store: FolderStore, file: Path, tmp_path: Path) -> None:
     cancelled = threading.Event()
     cancelled.set()
     store.save_snapshot(ONE, b"before")
@@ -207,7 +207,7 @@ def test_a_copy_of_a_snapshot_can_be_cancelled_and_leaves_the_earlier_one(store:
     assert [entry.name for entry in (tmp_path / "images").iterdir()] == [ONE]
 
 
-def test_the_errors_of_a_copy_say_whose_they_are(store: FolderStore, tmp_path: Path) -> None:
+def test_copy_errors_say_which_side_is_at_fault(store: FolderStore, tmp_path: Path) -> None:
     store.save_snapshot(ONE, b"x")
     with pytest.raises(errors.TaskFailed, match="disk cannot be read: No such file"):
         store.save_file(ONE, tmp_path / "disk")

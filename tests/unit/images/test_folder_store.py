@@ -21,7 +21,7 @@ def store(tmp_path: Path) -> FolderStore:
     return FolderStore(tmp_path / "images")
 
 
-def test_an_image_is_read_as_it_was_saved_until_it_is_removed(store: FolderStore) -> None:
+def test_a_saved_image_is_readable_until_removed(store: FolderStore) -> None:
     store.save_snapshot("one", LARGE)
     store.save_snapshot("one", b"again")
 
@@ -33,7 +33,7 @@ def test_an_image_is_read_as_it_was_saved_until_it_is_removed(store: FolderStore
         store.read("one")
 
 
-def test_a_name_does_not_lead_out_of_the_folder(store: FolderStore, tmp_path: Path) -> None:
+def test_a_name_does_not_escape_the_folder(store: FolderStore, tmp_path: Path) -> None:
     (tmp_path / "secret").write_text("s")
     store.save_snapshot("../secret", b"image")
 
@@ -42,7 +42,7 @@ def test_a_name_does_not_lead_out_of_the_folder(store: FolderStore, tmp_path: Pa
 
 
 @pytest.mark.parametrize("call", ["write", "fsync", "replace"])
-def test_a_save_that_dies_leaves_the_earlier_image_and_remove_takes_its_rest(
+def test_a_save_that_dies_leaves_the_earlier_image(
     store: FolderStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str
 ) -> None:
     """Killed at each system call: a child process ends there, without cleaning up."""
@@ -65,7 +65,7 @@ def test_a_save_that_dies_leaves_the_earlier_image_and_remove_takes_its_rest(
     assert list((tmp_path / "images").iterdir()) == []
 
 
-def test_a_folder_that_is_away_is_no_empty_store(store: FolderStore) -> None:
+def test_a_missing_folder_is_no_empty_store(store: FolderStore) -> None:
     for call in (store.has_snapshot, store.read, store.remove_snapshot):
         with pytest.raises(errors.ServiceUnavailable, match="cannot be used: there is no such folder"):
             call("one")

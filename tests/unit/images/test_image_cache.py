@@ -84,7 +84,7 @@ def names(folder: Path) -> list[str]:
     return sorted(entry.name for entry in folder.iterdir() if not entry.name.endswith(".lock"))
 
 
-def test_a_base_is_whole_named_by_its_hash_and_readable_by_hypervisors(store: FolderStore, folder: Path) -> None:
+def test_a_base_is_complete_hash_named_and_readable(store: FolderStore, folder: Path) -> None:
     record = store.get_record(ONE)
     cached = ImageCache(folder, store).fetch_base(ONE, GO_ON)
 
@@ -97,7 +97,7 @@ def test_a_base_is_whole_named_by_its_hash_and_readable_by_hypervisors(store: Fo
     assert narrow.path.stat().st_mode & 0o777 == 0o640
 
 
-def test_equal_images_share_a_base_and_a_known_one_is_not_downloaded_again(folder: Path) -> None:
+def test_equal_images_share_a_base_and_one_download(folder: Path) -> None:
     source = SteppedSource(qcow2())
     cache = ImageCache(folder, source)
 
@@ -125,7 +125,7 @@ def test_many_threads_download_once(folder: Path) -> None:
     assert source.downloads == 1
 
 
-def test_a_wait_for_another_download_and_a_download_can_be_cancelled(folder: Path) -> None:
+def test_a_download_and_a_wait_can_be_cancelled(folder: Path) -> None:
     source = SteppedSource(qcow2(), paused=True)
     cache = ImageCache(folder, source)
     first_cancel, second_cancel = threading.Event(), threading.Event()
@@ -176,7 +176,7 @@ def test_two_processes_share_a_download(store: FolderStore, tmp_path: Path, fold
     assert names(folder) == [store.get_record(ONE).hash_value]
 
 
-def test_a_process_waits_for_the_download_of_another_until_that_dies(store: FolderStore, tmp_path: Path, folder: Path) -> None:
+def test_a_process_waits_for_a_concurrent_live_download(store: FolderStore, tmp_path: Path, folder: Path) -> None:
     source = SteppedSource((tmp_path / "given").read_bytes(), paused=True)
     child = os.fork()
     if not child:
@@ -193,7 +193,7 @@ def test_a_process_waits_for_the_download_of_another_until_that_dies(store: Fold
     assert told == [store.get_record(ONE).hash_value]
 
 
-def test_a_download_killed_at_any_byte_is_done_again(store: FolderStore, folder: Path) -> None:
+def test_a_download_killed_at_any_byte_is_repeated(store: FolderStore, folder: Path) -> None:
     """Killed by itself after exactly so many bytes, in pieces of any size; then at each call that finishes the base."""
     record, content = store.get_record(ONE), b"".join(store.read_content(ONE))
     chosen = random.Random(7)
@@ -266,7 +266,7 @@ def test_processes_killed_at_random_moments_leave_nothing_wrong(store: FolderSto
         (qcow2(features=4), {}, "another file"),
     ],
 )
-def test_an_image_that_no_host_can_use_aborts_the_build(folder: Path, content: bytes, fields: dict[str, Any], text: str) -> None:
+def test_an_unusable_image_aborts_the_build(folder: Path, content: bytes, fields: dict[str, Any], text: str) -> None:
     with pytest.raises(errors.BuildAborted, match=text):
         ImageCache(folder, SteppedSource(content, **fields)).fetch_base(ONE, GO_ON)
     assert names(folder) == []
@@ -280,7 +280,7 @@ def test_an_image_may_be_hashed_by_sha256(folder: Path) -> None:
     assert ImageCache(folder, source).fetch_base(ONE, GO_ON).path == folder / digest
 
 
-def test_an_image_of_a_project_is_for_this_project_only(folder: Path) -> None:
+def test_a_project_image_is_for_this_project_only(folder: Path) -> None:
     cache = ImageCache(folder, SteppedSource(qcow2(), owner="p1"))
     for project_id in ("p2", "", None):
         with pytest.raises(errors.NotFound, match=f"Image {ONE} does not exist for this project"):
@@ -288,7 +288,7 @@ def test_an_image_of_a_project_is_for_this_project_only(folder: Path) -> None:
     assert cache.fetch_base(ONE, GO_ON, "p1").path.exists()
 
 
-def test_an_image_that_was_changed_in_the_store_aborts_the_build(store: FolderStore, tmp_path: Path, folder: Path) -> None:
+def test_an_image_changed_in_the_store_aborts_builds(store: FolderStore, tmp_path: Path, folder: Path) -> None:
     content = tmp_path / "images" / "added" / ONE / "content"
     with content.open("r+b") as opened:
         opened.seek(2 * MIB)
@@ -297,7 +297,7 @@ def test_an_image_that_was_changed_in_the_store_aborts_the_build(store: FolderSt
         ImageCache(folder, store).fetch_base(ONE, GO_ON)
 
 
-def test_a_base_that_was_cut_on_this_host_is_replaced(store: FolderStore, folder: Path) -> None:
+def test_a_base_damaged_on_this_host_is_replaced(store: FolderStore, folder: Path) -> None:
     cache = ImageCache(folder, store)
     base = cache.fetch_base(ONE, GO_ON).path
     whole = base.read_bytes()
@@ -306,7 +306,7 @@ def test_a_base_that_was_cut_on_this_host_is_replaced(store: FolderStore, folder
         assert cache.fetch_base(ONE, GO_ON).path.read_bytes() == whole
 
 
-def test_without_the_image_or_its_store_the_error_says_what_to_do(store: FolderStore, tmp_path: Path, folder: Path) -> None:
+def test_a_missing_image_or_store_suggests_a_remedy(store: FolderStore, tmp_path: Path, folder: Path) -> None:
     cache = ImageCache(folder, ImageSources([store]))
     with pytest.raises(errors.NotFound, match=f"Image {TWO} does not exist.*superconductor image add.*glance"):
         cache.fetch_base(TWO, GO_ON)
@@ -317,9 +317,7 @@ def test_without_the_image_or_its_store_the_error_says_what_to_do(store: FolderS
         ImageCache(folder, ImageSources([])).fetch_base(ONE, GO_ON)
 
 
-def test_a_host_without_room_or_permission_fails_the_build_and_tries_again(
-    store: FolderStore, tmp_path: Path, folder: Path
-) -> None:
+def test_a_host_without_room_or_permission_tries_again(store: FolderStore, tmp_path: Path, folder: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(errors.BuildFailed, match=r"The image cache .* of this host cannot be used: Not a directory"):
         ImageCache(tmp_path / "file" / "cache", store).fetch_base(ONE, GO_ON)
@@ -357,7 +355,7 @@ def test_a_full_file_system_fails_the_build(store: FolderStore, folder: Path) ->
 # -- what is removed -------------------------------------------------------------------------------------------------------------
 
 
-def test_a_base_is_removed_once_no_disk_names_it_and_nobody_took_it_for_long(store: FolderStore, folder: Path) -> None:
+def test_a_base_is_removed_once_unused_for_long(store: FolderStore, folder: Path) -> None:
     cache = ImageCache(folder, store)
     assert cache.sweep_unused([], DAY) == []
     base = cache.fetch_base(ONE, GO_ON).path
@@ -371,7 +369,7 @@ def test_a_base_is_removed_once_no_disk_names_it_and_nobody_took_it_for_long(sto
     assert list(folder.iterdir()) == []
 
 
-def test_a_sweep_removes_rests_of_dead_downloads_and_nothing_of_others(folder: Path) -> None:
+def test_a_sweep_removes_only_remnants_of_dead_downloads(folder: Path) -> None:
     source = SteppedSource(qcow2(), paused=True)
     cache = ImageCache(folder, source)
     found: list[bytes] = []
@@ -419,9 +417,7 @@ def test_bases_are_taken_and_swept_at_once(store: FolderStore, folder: Path) -> 
 
 
 @pytest.mark.parametrize("is_cached", [True, False])
-def test_content_that_was_replaced_with_its_record_is_refused(
-    store: FolderStore, tmp_path: Path, folder: Path, is_cached: bool
-) -> None:
+def test_content_replaced_with_its_record_is_refused(store: FolderStore, tmp_path: Path, folder: Path, is_cached: bool) -> None:
     """A host knows the hash from the request, whatever the store says now."""
     before, cache = store.get_record(ONE), ImageCache(folder, store)
     if is_cached:

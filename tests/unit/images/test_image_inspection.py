@@ -25,7 +25,7 @@ def file(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("content", [b"x", b"hello\n" * 500, bytes(HEAD_SIZE + 5), BOOT_SECTOR, ISO, b"\xff" * 100])
 @pytest.mark.parametrize("declared", [None, "raw"])
-def test_what_a_hypervisor_takes_for_a_plain_disk_is_raw(file: Path, content: bytes, declared: str | None) -> None:
+def test_a_disk_plain_to_hypervisors_is_raw(file: Path, content: bytes, declared: str | None) -> None:
     file.write_bytes(content)
 
     assert inspect_file(file, declared) == Inspected(disk_format="raw", virtual_size=len(content))
@@ -33,7 +33,7 @@ def test_what_a_hypervisor_takes_for_a_plain_disk_is_raw(file: Path, content: by
 
 @pytest.mark.parametrize("declared", [None, "qcow2"])
 @pytest.mark.parametrize("version", [2, 3])
-def test_a_qcow2_file_has_the_size_that_guests_see(file: Path, version: int, declared: str | None) -> None:
+def test_a_qcow2_file_has_its_virtual_size(file: Path, version: int, declared: str | None) -> None:
     file.write_bytes(qcow2(virtual_size=7 * MIB, version=version))
 
     assert inspect_file(file, declared) == Inspected(disk_format="qcow2", virtual_size=7 * MIB)
@@ -67,7 +67,7 @@ def test_a_qcow2_file_has_the_size_that_guests_see(file: Path, version: int, dec
         (b"text\n" * 500 + b"\xff", "cannot be recognised"),
     ],
 )
-def test_a_file_that_could_lead_to_others_is_refused(file: Path, content: bytes, text: str | None) -> None:
+def test_a_file_that_could_reference_others_is_refused(file: Path, content: bytes, text: str | None) -> None:
     file.write_bytes(content)
     if text is None:
         assert inspect_file(file).disk_format == "qcow2"
@@ -77,7 +77,7 @@ def test_a_file_that_could_lead_to_others_is_refused(file: Path, content: bytes,
             inspect_file(file, declared)
 
 
-def test_a_file_of_another_format_than_declared_is_refused(file: Path) -> None:
+def test_a_file_of_an_undeclared_format_is_refused(file: Path) -> None:
     file.write_bytes(qcow2())
     with pytest.raises(errors.Invalid, match="has the format qcow2, but raw is declared"):
         inspect_file(file, "raw")

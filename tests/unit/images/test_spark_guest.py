@@ -21,7 +21,7 @@ def test_the_bytes_are_those_of_the_source(tmp_path: Path) -> None:
     assert built.read_bytes() == spark.CODE.read_bytes()
 
 
-def test_the_disk_has_a_cylinder_that_can_be_booted(tmp_path: Path) -> None:
+def test_the_disk_has_a_bootable_cylinder(tmp_path: Path) -> None:
     spark.write_disk(tmp_path / "disk")
 
     content = (tmp_path / "disk").read_bytes()

@@ -36,14 +36,14 @@ def test_what_is_beyond_the_capacity_is_lost(tmp_path: Path) -> None:
     assert found.bound.hosts == 3
 
 
-def test_memory_that_is_short_costs_the_vcpus_of_the_cheapest_servers(tmp_path: Path) -> None:
+def test_short_memory_costs_vcpus_of_the_cheapest_servers(tmp_path: Path) -> None:
     """40 of 200 MiB are too many. The cheapest have 1 vCPU for 50 MiB: 0.8 of 10 vCPUs."""
     found = demanded(tmp_path, "a,0,,4,50", "b,0,,4,50", "c,0,,1,50", "d,0,,1,50", f"e,{DAY},,0,0")
     assert found.bound.memory_days_lost == pytest.approx(20.0)
     assert found.bound.vcpu_days_lost == pytest.approx(8.0)
 
 
-def test_servers_from_before_the_window_count_from_its_beginning(tmp_path: Path) -> None:
+def test_servers_before_the_window_count_from_its_beginning(tmp_path: Path) -> None:
     path = write_lines(
         tmp_path / "trace.csv",
         "vmId,tenantId,cores,ram,vmTypeId,starttime,endtime",
@@ -59,7 +59,7 @@ def test_servers_that_end_in_the_moment_make_room(tmp_path: Path) -> None:
     assert replayed(trace, fleet).rejected == 0
 
 
-def test_servers_larger_than_every_host_are_lost_and_take_no_volume(tmp_path: Path) -> None:
+def test_servers_larger_than_every_host_are_lost(tmp_path: Path) -> None:
     """Of 25 vCPUs, the server of 9 fits on no host, and the others fill both."""
     found = demanded(tmp_path, "a,0,,9,1", "b,0,,8,1", "c,0,,8,1", f"d,{DAY},,0,0")
     assert found.bound.vcpu_days_lost == pytest.approx(100 * 9 / 25)
@@ -74,7 +74,7 @@ def test_members_of_an_affinity_group_fill_one_host(tmp_path: Path) -> None:
     assert demand_of(open_trace(trace), FLEET).bound.rejected == 1
 
 
-def test_no_host_is_as_large_as_the_largest_of_each_kind(tmp_path: Path) -> None:
+def test_no_single_host_combines_the_largest_sizes(tmp_path: Path) -> None:
     """Of four members, one host has the vCPUs for four and memory for one, another for two and four."""
     members = [f"m{number},0,,2,2,g,affinity" for number in range(4)]
     trace = write_lines(tmp_path / "trace.csv", f"{HEADER},group,policy", members)
@@ -82,7 +82,7 @@ def test_no_host_is_as_large_as_the_largest_of_each_kind(tmp_path: Path) -> None
     assert demand_of(open_trace(trace), fleet).bound.rejected == 2
 
 
-def test_a_trace_without_times_is_bounded_at_its_end(tmp_path: Path) -> None:
+def test_a_trace_without_times_is_bounded_at_end(tmp_path: Path) -> None:
     header = "flavor_vcpus,flavor_ram,numa,strategy,group,domain"
     path = write_lines(tmp_path / "trace.csv", header, ["8,0,1,,,"] * 3)
     found = demand_of(open_trace(path, ("numa",)), FLEET)

@@ -22,7 +22,7 @@ def arrivals(path: Path, ignored: tuple[str, ...] = ()) -> list[Arrival]:
     return list(open_trace(path, ignored).list_arrivals())
 
 
-def test_a_plain_trace_may_have_all_columns_in_any_order(tmp_path: Path) -> None:
+def test_a_plain_trace_has_columns_in_any_order(tmp_path: Path) -> None:
     path = write_lines(
         tmp_path / "trace.csv",
         "policy,group,zone,project,disk_gb,memory_mb,vcpus,end,start,id",
@@ -43,7 +43,7 @@ def test_azure_days_are_seconds_here(tmp_path: Path) -> None:
     ]
 
 
-def test_huawei_requests_come_in_the_order_of_the_file(tmp_path: Path) -> None:
+def test_huawei_requests_come_in_file_order(tmp_path: Path) -> None:
     path = write_lines(tmp_path / "trace.csv", HUAWEI, ["8,16,1,affinity,3,", "4,8,2,,,", "4,8,2,fault_domain,3,1"])
     first, second = (8, 16384, "affinity 3", GroupPolicy.AFFINITY, None), (4, 8192, "", None, None)
     third = (4, 8192, "fault_domain 3", GroupPolicy.SOFT_ANTI_AFFINITY, "1")
@@ -126,7 +126,7 @@ def test_a_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
         open_trace(tmp_path / "none.csv")
 
 
-def test_a_fleet_has_a_line_for_each_host_or_a_count(tmp_path: Path) -> None:
+def test_a_fleet_lists_hosts_or_counts_them(tmp_path: Path) -> None:
     path = write_lines(
         tmp_path / "fleet.csv", "host,count,vcpus,memory_mb,disk_gb,cell,zone", ["a,,8,64,10,west,north", "b,2,4,32,,,"]
     )
@@ -137,7 +137,7 @@ def test_a_fleet_has_a_line_for_each_host_or_a_count(tmp_path: Path) -> None:
     ]
 
 
-def test_racks_are_in_the_fleet_or_in_a_file(tmp_path: Path) -> None:
+def test_racks_come_from_the_fleet_or_a_file(tmp_path: Path) -> None:
     fleet = write_lines(tmp_path / "fleet.csv", "host,vcpus,memory_mb,rack", ["a,8,64,r1", "b,8,64,r2", "c,8,64,"])
     assert [host.rack for host in read_fleet(fleet)] == ["r1", "r2", None]
     racks = write_lines(tmp_path / "racks.csv", "rack_id,host_id", ["r3,B", "r4,z"])
@@ -191,7 +191,7 @@ def test_a_fleet_says_which_nodes_a_host_has(tmp_path: Path) -> None:
         ("vcpus,memory_mb", [], "has no hosts"),
     ],
 )
-def test_a_fleet_of_another_shape_is_refused_with_the_line(tmp_path: Path, header: str, lines: list[str], text: str) -> None:
+def test_a_malformed_fleet_is_refused_with_the_line(tmp_path: Path, header: str, lines: list[str], text: str) -> None:
     path = write_lines(tmp_path / "fleet.csv", header, lines)
     with pytest.raises(errors.Invalid) as refused:
         read_fleet(path)

@@ -45,7 +45,7 @@ def spans(row: Instance | None, stage: Stage = Stage.BUILD) -> list[Span]:
     return [(event.host, event.started_at, event.finished_at, event.error) for event in events if event.stage is stage]
 
 
-def test_each_attempt_begins_where_the_one_before_has_ended() -> None:
+def test_an_attempt_begins_where_the_previous_ended() -> None:
     failed = ("h1", 15.0, 20.0, "BuildFailed")
     assert spans(a_row(State.SCHEDULED)) == [failed]
     assert spans(a_row(State.BUILDING, building_at=22.0)) == [failed, ("h2", 22.0, None, None)]
@@ -55,18 +55,18 @@ def test_each_attempt_begins_where_the_one_before_has_ended() -> None:
     assert spans(None) == []
 
 
-def test_an_order_is_under_way_until_its_host_begins() -> None:
+def test_an_order_is_running_until_its_host_begins() -> None:
     first = ("h1", 13.0, 15.0, None)
     assert spans(a_row(State.SCHEDULED), Stage.ORDER) == [first, ("h2", 20.0, None, None)]
     assert spans(a_row(State.BUILDING, building_at=22.0), Stage.ORDER) == [first, ("h2", 20.0, 22.0, None)]
 
 
-def test_rows_of_before_these_times_were_noted_say_what_they_can() -> None:
+def test_older_rows_without_times_show_known_spans() -> None:
     old = msgspec.structs.replace(FAILED, started_at=None)
     assert spans(a_row(State.BUILDING, history=(old,))) == [("h1", 13.0, 20.0, "BuildFailed"), ("h2", 20.0, None, None)]
 
 
-def test_the_stages_of_a_creation_stand_in_their_order() -> None:
+def test_creation_stages_stand_in_their_order() -> None:
     refused = Decision(id="d1", batch_id="b", request_id="req-1", at=11.0, driver="filter", hosts=0, message="No valid host.")
     placed = Decision(id="d2", batch_id="b", request_id="req-1", at=12.0, driver="filter", hosts=2, elapsed_ms=500.0)
     started = msgspec.structs.replace(CREATED, written_at=12.5)
@@ -84,12 +84,12 @@ def test_the_stages_of_a_creation_stand_in_their_order() -> None:
     ]
 
 
-def test_staging_ends_with_the_hand_over_if_its_time_was_not_recorded() -> None:
+def test_unrecorded_staging_ends_with_the_hand_over() -> None:
     assert spans(a_row(State.SCHEDULED), Stage.STAGE) == [(None, 10.0, 13.0, None)]
     assert spans(a_row(State.SCHEDULED, history=()), Stage.STAGE) == [(None, 10.0, 13.0, None)]
 
 
-def test_what_never_had_a_host_failed_in_its_hand_over() -> None:
+def test_a_server_without_a_host_failed_in_handover() -> None:
     buried = msgspec.structs.replace(SERVER, state="error", fault="No valid host was found.", updated_at=14.0)
     action = action_with_events(CREATED, buried, None)
     assert (action.finished_at, action.fault) == (14.0, "No valid host was found.")
@@ -107,7 +107,7 @@ def test_what_never_had_a_host_failed_in_its_hand_over() -> None:
         (a_row(State.DELETED, launched_at=30.0, terminated_at=60.0), 30.0),
     ],
 )
-def test_a_creation_is_over_with_its_guest_its_fault_or_its_delete(row: Instance, finished: float | None) -> None:
+def test_a_creation_ends_by_guest_fault_or_delete(row: Instance, finished: float | None) -> None:
     action = action_with_events(CREATED, SERVER, row)
     assert (action.finished_at, action.fault, action.request_id) == (finished, row.fault, "req-1")
 

@@ -42,7 +42,7 @@ def test_specs_and_orders_have_no_field_for_them() -> None:
     assert "user_data" not in ServerProperties.__struct_fields__
 
 
-def test_the_verdicts_of_one_batch_share_what_the_first_one_carries() -> None:
+def test_verdicts_of_a_batch_share_the_first_secrets() -> None:
     """An answer to 500 accepts of one batch holds 64 KiB of user data once."""
     verdicts = [
         Verdict(instance_uuid="a", accepted=True, secrets=SECRETS),

@@ -60,13 +60,13 @@ GROUPS = "use resources:CLASS and trait:NAME"
         ("trait_PCI:SSD", "required", f"trait_PCI:SSD: there are no groups such as 'trait_PCI'; {GROUPS}"),
     ],
 )  # fmt: skip
-def test_what_cannot_be_read_is_refused_by_its_key(key: str, value: str, said: str) -> None:
+def test_an_unreadable_extra_spec_is_refused_by_key(key: str, value: str, said: str) -> None:
     with pytest.raises(errors.Invalid) as refused:
         extra_specs.check_specs({"hw:ok": "1", key: value})
     assert str(refused.value) == said
 
 
-def test_a_name_may_be_as_long_as_a_column() -> None:
+def test_a_name_may_fill_its_column() -> None:
     extra_specs.check_specs({f"resources:CUSTOM_{'X' * 248}": "1"})
     with pytest.raises(errors.Invalid, match="there is no resource class"):
         extra_specs.check_specs({f"resources:CUSTOM_{'X' * 249}": "1"})

@@ -40,7 +40,7 @@ def changed(**amounts: object) -> Sizes:
         (changed(resources={"CUSTOM_GPU": 4, "CUSTOM_NEW": 1}), ACCEPTED),
     ],
 )
-def test_growth_beyond_the_factor_waits_and_a_shrink_counts(reported: Sizes, counted: Sizes) -> None:
+def test_growth_beyond_the_factor_waits_and_shrinking_counts(reported: Sizes, counted: Sizes) -> None:
     terms = HostTerms(accepted=ACCEPTED).after_report(reported)
     assert terms.counted_sizes(reported) == counted
     assert terms.waiting == (None if counted == reported else reported)
@@ -48,7 +48,7 @@ def test_growth_beyond_the_factor_waits_and_a_shrink_counts(reported: Sizes, cou
 
 
 @given(reports=st.lists(SIZES, min_size=1, max_size=6))
-def test_no_row_of_reports_counts_more_than_the_factor_allows(reports: list[Sizes]) -> None:
+def test_repeated_reports_never_exceed_the_growth_factor(reports: list[Sizes]) -> None:
     terms = HostTerms(accepted=ACCEPTED)
     for reported in reports:
         terms = terms.after_report(reported)

@@ -30,7 +30,7 @@ def asked(record: Instance, *, confirmed: bool = False) -> lifecycle.Outcome:
 
 
 @pytest.mark.parametrize("state", [State.STAGED, State.SCHEDULED])
-def test_a_grant_that_the_cell_has_lost_is_made_up_for(state: State) -> None:
+def test_a_grant_lost_by_the_cell_is_replaced(state: State) -> None:
     outcome = asked(row(state, builder=None))
     assert isinstance(outcome, Change)
     assert (outcome.row.state, outcome.row.builder, outcome.event) == (State.ACTIVE, "h1:a", EventKind.ACTIVE)
@@ -57,7 +57,7 @@ KEPT = {
 
 
 @pytest.mark.parametrize("record", KEPT.values(), ids=KEPT)
-def test_what_does_not_prove_that_a_guest_is_superseded_keeps_it(record: Instance) -> None:
+def test_a_guest_not_proven_superseded_is_retained(record: Instance) -> None:
     outcome = asked(record)
     assert isinstance(outcome, Refused)
     assert (outcome.done, outcome.keep) == (False, True)
@@ -88,7 +88,7 @@ def test_what_proves_it_ends_the_guest(record: Instance) -> None:
 
 
 @pytest.mark.parametrize("name", ["rescheduled", "active-elsewhere", "deadline"])
-def test_no_failed_attempt_proves_it_where_the_cell_has_confirmed_the_guest(name: str) -> None:
+def test_a_failed_attempt_proves_nothing_about_confirmed_guests(name: str) -> None:
     """An instance that was ACTIVE ends by a delete or a roll-back only: the record has lost that it was."""
     outcome = asked(SUPERSEDED[name], confirmed=True)
     assert isinstance(outcome, Refused)
@@ -135,13 +135,13 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("record", REFUSED.values(), ids=REFUSED)
-def test_no_guest_is_adopted_against_a_delete_or_another_guest(record: Instance) -> None:
+def test_no_guest_is_adopted_against_deletes_or_guests(record: Instance) -> None:
     outcome = lifecycle.adopt_guest(record, "h1", GUEST, 9.0)
     assert isinstance(outcome, Refused)
     assert not outcome.done
 
 
-def test_a_row_learns_the_latest_task_of_its_guest_after_its_database_was_restored() -> None:
+def test_a_restored_row_learns_its_latest_guest_task() -> None:
     record = row(State.ACTIVE, power=Power.ON, task_number=4, task_state=TaskState.ORDERED)
     outcome = lifecycle.confirm_active(record, "h1", 3, 2, "h1:a", 9.0, last_task=8, power=Power.HELD)
     assert isinstance(outcome, Change)
@@ -157,7 +157,7 @@ def test_a_row_learns_no_other_task(number: int) -> None:
     assert outcome.done
 
 
-def test_a_row_that_was_only_staged_takes_a_guest_of_a_later_fence() -> None:
+def test_a_staged_row_takes_guests_of_later_fences() -> None:
     outcome = lifecycle.adopt_guest(row(State.STAGED, fence=1, builder=None), "h1", GUEST, 9.0)
     assert isinstance(outcome, Change)
     assert (outcome.row.state, outcome.row.fence) == (State.ACTIVE, 3)

@@ -38,7 +38,7 @@ def refused(outcome: Outcome, *, done: bool = False) -> None:
     assert outcome.done is done
 
 
-def test_the_settler_activates_only_the_row_whose_fence_the_mapping_carries() -> None:
+def test_the_settler_activates_only_the_mapped_fence() -> None:
     assert changed(lifecycle.activate_row(row(State.STAGED), 3, cell0=False)).row.state is State.SCHEDULED
     assert changed(lifecycle.activate_row(row(State.STAGED), 3, cell0=True)).row.state is State.ERROR
     refused(lifecycle.activate_row(row(State.STAGED), 4, cell0=False))
@@ -52,20 +52,20 @@ def test_accept_starts_a_build_that_is_still_wanted(state: State) -> None:
 
 
 @pytest.mark.parametrize(("host", "fence", "attempt"), [("h2", 3, 1), ("h1", 2, 1), ("h1", 4, 1), ("h1", 3, 2)])
-def test_every_report_is_refused_for_another_host_fence_or_attempt(host: str, fence: int, attempt: int) -> None:
+def test_reports_under_another_host_or_fence_are_refused(host: str, fence: int, attempt: int) -> None:
     building = row(State.BUILDING, builder="h1:a")
     refused(lifecycle.accept_order(row(State.SCHEDULED), host, fence, attempt, "h1:a"))
     refused(lifecycle.confirm_active(building, host, fence, attempt, "h1:a", 9.0))
     refused(lifecycle.fail_attempt(building, host, fence, attempt, "h1:a", HOST_FAULT))
 
 
-def test_accept_twice_by_the_same_start_is_done_and_by_another_start_refused() -> None:
+def test_a_second_accept_needs_the_same_start() -> None:
     refused(lifecycle.accept_order(row(State.BUILDING, builder="h1:a"), "h1", 3, 1, "h1:a"), done=True)
     refused(lifecycle.accept_order(row(State.BUILDING, builder="h1:a"), "h1", 3, 1, "h1:b"))
 
 
 @pytest.mark.parametrize("state", [State.DELETING, State.DELETED, State.ERROR])
-def test_nothing_is_built_or_reported_after_the_end_or_a_delete(state: State) -> None:
+def test_nothing_is_built_after_an_end_or_delete(state: State) -> None:
     over = row(state, builder="h1:a")
     refused(lifecycle.accept_order(over, "h1", 3, 1, "h1:a"))
     refused(lifecycle.confirm_active(over, "h1", 3, 1, "h1:a", 9.0))
@@ -82,7 +82,7 @@ def test_active_takes_the_builder_that_was_accepted() -> None:
     refused(lifecycle.confirm_active(after.row, "h1", 3, 1, "h1:a", 9.9), done=True)
 
 
-def test_a_failed_build_goes_to_the_next_alternate_left_to_right() -> None:
+def test_a_failed_build_goes_to_the_next_alternate() -> None:
     after = changed(lifecycle.fail_attempt(row(State.BUILDING, builder="h1:a"), "h1", 3, 1, "h1:a", HOST_FAULT))
     assert (after.row.state, after.row.host, after.row.attempt, after.row.builder) == (State.SCHEDULED, "h2", 2, None)
     assert [s.host for s in after.row.alternates] == ["h3"]
@@ -90,11 +90,11 @@ def test_a_failed_build_goes_to_the_next_alternate_left_to_right() -> None:
     assert after.event is EventKind.MOVED
 
 
-def test_a_failed_report_of_an_earlier_agent_start_is_refused() -> None:
+def test_a_failed_report_of_earlier_starts_is_refused() -> None:
     refused(lifecycle.fail_attempt(row(State.BUILDING, builder="h1:b"), "h1", 3, 1, "h1:a", HOST_FAULT))
 
 
-def test_attempts_end_where_max_attempts_says_and_the_fault_tells_them_all() -> None:
+def test_attempts_end_at_max_attempts_listing_all_faults() -> None:
     current = row(State.SCHEDULED, max_attempts=2)
     current = changed(lifecycle.fail_attempt(current, "h1", 3, 1, "h1:a", HOST_FAULT)).row
     outcome = lifecycle.fail_attempt(current, "h2", 3, 2, "h2:a", msgspec.structs.replace(HOST_FAULT, message="no power"))
@@ -105,7 +105,7 @@ def test_attempts_end_where_max_attempts_says_and_the_fault_tells_them_all() -> 
     )
 
 
-def test_a_restarted_agent_builds_again_on_its_host_without_using_up_a_try() -> None:
+def test_a_restarted_agent_builds_again_without_using_tries() -> None:
     restarted = Failure(kind=FailureClass.RESTARTED, error="AgentRestarted", message="restart", at=1.0)
     current = row(State.BUILDING, builder="h1:a", alternates=(), max_attempts=1)
     for number in range(lifecycle.MAX_RESTARTS):
@@ -122,13 +122,13 @@ def test_a_restarted_agent_builds_again_on_its_host_without_using_up_a_try() -> 
 STOPPING = Failure(kind=FailureClass.STOPPING, error="AgentStopping", message="stop", at=1.0)
 
 
-def test_a_stopping_agents_build_goes_to_another_host_without_using_up_a_try() -> None:
+def test_a_stopping_agents_build_moves_without_using_tries() -> None:
     current = row(State.BUILDING, builder="h1:a", max_attempts=1)
     moved = changed(lifecycle.fail_attempt(current, "h1", 3, 1, "h1:a", STOPPING))
     assert (moved.event, moved.row.state, moved.row.host, moved.row.attempt) == (EventKind.MOVED, State.SCHEDULED, "h2", 2)
 
 
-def test_a_host_that_was_left_because_it_stopped_is_tried_again_last() -> None:
+def test_a_host_that_stopped_is_tried_again_last() -> None:
     """When all hosts of a cell are stopped and started, hosts that fail builds must not be the only ones left."""
 
     def left(before: Instance, outcome: Outcome) -> Instance:
@@ -160,7 +160,7 @@ def test_members_of_strict_groups_do_not_return() -> None:
     assert [other.host for other in moved.alternates] == ["h3"]
 
 
-def test_a_stopping_agents_build_without_another_host_waits_for_it_but_not_for_ever() -> None:
+def test_a_stopping_agents_build_waits_without_other_hosts() -> None:
     current = row(State.SCHEDULED, alternates=())
     for number in range(lifecycle.MAX_RESTARTS):
         stopped = lifecycle.fail_attempt(current, "h1", 3, number + 1, "h1:a", STOPPING)
@@ -170,7 +170,7 @@ def test_a_stopping_agents_build_without_another_host_waits_for_it_but_not_for_e
     assert last.state is State.ERROR
 
 
-def test_orders_of_a_stopping_host_move_if_they_can() -> None:
+def test_orders_of_a_stopping_host_move_if_possible() -> None:
     waiting = row(State.SCHEDULED)
     moved = changed(lifecycle.host_stopping(waiting, 1, STOPPING)).row
     assert (moved.state, moved.host, moved.attempt, moved.version) == (State.SCHEDULED, "h2", 2, waiting.version + 1)
@@ -178,7 +178,7 @@ def test_orders_of_a_stopping_host_move_if_they_can() -> None:
         assert isinstance(lifecycle.host_stopping(other, 1, STOPPING), Refused)
 
 
-def test_a_host_that_ends_a_build_of_an_ended_row_needs_to_say_no_more() -> None:
+def test_a_host_ending_an_ended_build_is_done() -> None:
     outcome = lifecycle.confirm_gone(row(State.ERROR), "h1", 1, 9.0)
     assert isinstance(outcome, Refused)
     assert outcome.done
@@ -197,21 +197,21 @@ def test_restarts_are_forgiven_but_failures_still_counted() -> None:
     assert ended.row.state is State.ERROR
 
 
-def test_no_alternates_left_is_an_end_with_a_reason() -> None:
+def test_no_alternates_ends_with_a_reason() -> None:
     after = changed(lifecycle.fail_attempt(row(State.SCHEDULED, alternates=()), "h1", 3, 1, "h1:a", HOST_FAULT))
     assert after.row.state is State.ERROR
     assert after.row.fault is not None
     assert after.row.fault.startswith("Exhausted all hosts")
 
 
-def test_a_fault_of_the_request_is_an_end_at_once() -> None:
+def test_a_fault_of_the_request_ends_at_once() -> None:
     abort = Failure(kind=FailureClass.REQUEST, error="BuildAborted", message="image is broken", at=1.0)
     after = changed(lifecycle.fail_attempt(row(State.SCHEDULED), "h1", 3, 1, "h1:a", abort))
     assert after.row.state is State.ERROR
     assert "image is broken" in (after.row.fault or "")
 
 
-def test_a_dead_host_and_a_deadline_are_guarded_by_the_attempt_that_was_read() -> None:
+def test_dead_hosts_and_deadlines_are_guarded_by_attempt() -> None:
     refused(lifecycle.host_dead(row(State.BUILDING), 2, HOST_FAULT))
     refused(lifecycle.end_overdue(row(State.BUILDING), 2, HOST_FAULT))
     assert changed(lifecycle.host_dead(row(State.BUILDING), 1, HOST_FAULT)).row.host == "h2"
@@ -243,14 +243,14 @@ def test_deleting_twice_is_done() -> None:
 
 
 @pytest.mark.parametrize("state", [State.STAGED, State.SCHEDULED])
-def test_what_has_no_guest_is_rolled_back_at_once(state: State) -> None:
+def test_a_row_without_guest_is_rolled_back_immediately(state: State) -> None:
     after = changed(lifecycle.roll_back(row(state), "another failed"))
     assert (after.row.state, after.row.attempt, after.row.fault) == (State.ERROR, 2, "another failed")
     assert after.event is EventKind.ENDED
 
 
 @pytest.mark.parametrize("state", [State.BUILDING, State.ACTIVE])
-def test_what_may_have_a_guest_is_in_error_once_that_is_gone(state: State) -> None:
+def test_a_possible_guest_leaves_an_error_once_gone(state: State) -> None:
     deleting = changed(lifecycle.roll_back(row(state, builder="h1:a"), "another failed"))
     assert (deleting.row.state, deleting.row.attempt, deleting.event) == (State.DELETING, 1, None)
     refused(lifecycle.roll_back(deleting.row, "a third failed"), done=True)
@@ -266,11 +266,11 @@ def test_what_may_have_a_guest_is_in_error_once_that_is_gone(state: State) -> No
 
 
 @pytest.mark.parametrize("state", [State.DELETING, State.DELETED, State.ERROR])
-def test_what_is_over_or_being_deleted_is_not_rolled_back(state: State) -> None:
+def test_ended_or_deleting_rows_are_not_rolled_back(state: State) -> None:
     refused(lifecycle.roll_back(row(state), "another failed"), done=True)
 
 
-def test_a_delete_of_what_is_being_rolled_back_ends_as_a_delete() -> None:
+def test_a_delete_during_rollback_ends_as_a_delete() -> None:
     undone = changed(lifecycle.delete(row(State.DELETING, rolled_back="another failed"), 9.0))
     assert (undone.row.state, undone.row.rolled_back, undone.event) == (State.DELETING, None, None)
     gone = lifecycle.confirm_gone(undone.row, "h1", 1, 9.5)
@@ -278,7 +278,7 @@ def test_a_delete_of_what_is_being_rolled_back_ends_as_a_delete() -> None:
     assert gone.row.state is State.DELETED
 
 
-def test_a_row_is_told_again_under_a_version_that_nobody_has_seen_unless_it_has_changed() -> None:
+def test_a_row_is_repeated_under_an_unseen_version() -> None:
     known = row(State.ACTIVE, version=4)
     for seen, version in ((2, 5), (9, 10)):
         told = lifecycle.retell_row(known, 4, seen, EventKind.MOVED)
@@ -286,7 +286,7 @@ def test_a_row_is_told_again_under_a_version_that_nobody_has_seen_unless_it_has_
     refused(lifecycle.retell_row(known, 3, 9, EventKind.MOVED))
 
 
-def test_a_long_history_and_its_fault_stay_within_what_every_database_takes() -> None:
+def test_a_long_history_and_fault_fit_every_database() -> None:
     text_of_a_driver = Failure(kind=FailureClass.HOST, error="OSError", message="é\n" * 40_000, at=1.0)
     hosts = tuple(selection(f"h{number}") for number in range(2, 40))
     current = row(State.BUILDING, builder="b", alternates=hosts, max_attempts=30)
@@ -321,13 +321,13 @@ def at_task(state: TaskState, kind: TaskKind = TaskKind.POWER, builder: str | No
 
 @pytest.mark.parametrize("kind", TaskKind)
 @pytest.mark.parametrize("state", [TaskState.DONE, TaskState.FAILED])
-def test_a_late_order_does_not_repeat_a_task_that_is_over(state: TaskState, kind: TaskKind) -> None:
+def test_a_late_order_does_not_repeat_ended_tasks(state: TaskState, kind: TaskKind) -> None:
     current, _ = at_task(state, kind)
     refused(lifecycle.begin_task(current, "h1", 3, 1, 4, "h1:b", None))
 
 
 @pytest.mark.parametrize("state", TaskState)
-def test_the_power_of_a_task_that_is_done_may_be_brought_back(state: TaskState) -> None:
+def test_the_power_of_a_done_task_is_restorable(state: TaskState) -> None:
     current, task = at_task(state)
     refused(
         lifecycle.begin_task(current, "h1", 3, 1, 4, "h1:b", None if state.is_over else task, restores=True),
@@ -338,7 +338,7 @@ def test_the_power_of_a_task_that_is_done_may_be_brought_back(state: TaskState) 
 
 
 @pytest.mark.parametrize("kind", TaskKind)
-def test_a_later_start_is_granted_only_a_task_that_may_be_repeated(kind: TaskKind) -> None:
+def test_a_later_start_is_granted_repeatable_tasks_only(kind: TaskKind) -> None:
     current, task = at_task(TaskState.RUNNING, kind, builder="h1:a")
     refused(lifecycle.begin_task(current, "h1", 3, 1, 4, "h1:a", task), done=True)
     after = changed(lifecycle.begin_task(current, "h1", 3, 1, 4, "h1:b", task)).row
@@ -346,7 +346,7 @@ def test_a_later_start_is_granted_only_a_task_that_may_be_repeated(kind: TaskKin
 
 
 @pytest.mark.parametrize("drive", [DriveChanges(has_secrets=True), DriveChanges(key_name=""), DriveChanges(removes_user_data=True)])
-def test_a_rebuild_fails_where_the_agent_would_ignore_what_it_changes(drive: DriveChanges) -> None:
+def test_a_rebuild_fails_where_agents_ignore_its_changes(drive: DriveChanges) -> None:
     current, task = at_task(TaskState.ORDERED, TaskKind.REBUILD)
     assert (
         changed(lifecycle.begin_task(current, "h1", 3, 1, 4, "h1:b", task, makes_drive=False)).row.task_state is TaskState.RUNNING
@@ -363,7 +363,7 @@ def a_stop(current: Instance, host: str = "h1", fence: int = 3, attempt: int = 1
 
 
 @pytest.mark.parametrize("power", [Power.ON, Power.PAUSED])
-def test_a_guest_that_stopped_by_itself_is_off_on_record(power: Power) -> None:
+def test_a_guest_stopped_by_itself_is_recorded_off(power: Power) -> None:
     current = row(State.ACTIVE, builder="b", power=power, task_number=4)
     after = changed(a_stop(current))
     assert (after.row.power, after.row.task_fault, after.event) == (Power.OFF, "It crashed.", EventKind.TASK)
@@ -373,7 +373,7 @@ def test_a_guest_that_stopped_by_itself_is_off_on_record(power: Power) -> None:
         refused(a_stop(current, **other))
 
 
-def test_a_late_report_that_a_guest_is_off_undoes_no_start() -> None:
+def test_a_late_off_report_undoes_no_start() -> None:
     started = changed(lifecycle.ask_task(row(State.ACTIVE, builder="b", power=Power.OFF, task_number=4), 8, Power.ON)).row
     refused(a_stop(started))
     done = lifecycle.task_over(started, "h1", 3, 1, 8)
@@ -382,10 +382,10 @@ def test_a_late_report_that_a_guest_is_off_undoes_no_start() -> None:
 
 
 @pytest.mark.parametrize("state", [TaskState.ORDERED, TaskState.RUNNING, TaskState.FAILED])
-def test_a_guest_at_a_task_or_after_one_that_failed_is_not_off_on_record(state: TaskState) -> None:
+def test_a_running_or_failed_task_prevents_recording_off(state: TaskState) -> None:
     refused(a_stop(row(State.ACTIVE, builder="b", task_number=4, task_state=state)))
 
 
 @pytest.mark.parametrize("power", [Power.HELD, Power.SUSPENDED, Power.INCOMING])
-def test_a_guest_that_does_not_run_on_record_is_not_off(power: Power) -> None:
+def test_a_guest_not_running_is_not_recorded_off(power: Power) -> None:
     refused(a_stop(row(State.ACTIVE, builder="b", power=power, task_number=4)))

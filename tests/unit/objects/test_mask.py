@@ -95,6 +95,6 @@ def test_a_long_text_takes_no_time() -> None:
         st.sampled_from(["?", "&", ";", " ", "=", "pass", "PassWd", "pwd", "pa\u017fsword", "to\u212aen", "word", "x", "//", ":"])
     )
 )
-def test_a_short_look_misses_nothing_that_is_to_be_masked(parts: list[str]) -> None:
+def test_a_short_look_misses_no_masked_text(parts: list[str]) -> None:
     text = "".join(parts)
     assert mask_url(text) == mask_url(f"\u00e9{text}")[1:], "a letter beyond ASCII makes it look closely"

@@ -35,7 +35,7 @@ def test_addresses_are_written_as_usual_and_in_order() -> None:
     assert usable_addresses(made) == ["fd00::a", "fd00::b", "fd00::20", "fd00::21"]
 
 
-def test_a_pool_may_be_as_large_as_the_limit() -> None:
+def test_a_pool_may_be_as_large_as_allowed() -> None:
     assert len(usable_addresses(checked_subnet(subnet("10.0.0.0/16")))) == 65_534
 
 
@@ -58,7 +58,7 @@ def test_a_pool_may_be_as_large_as_the_limit() -> None:
         ("10.0.0.0/24", {"dns": ("8.8.8",)}, "--dns: '8.8.8' is no IP address"),
     ],
 )  # fmt: skip
-def test_what_is_no_pool_is_refused_in_one_line(cidr: str, changes: dict[str, Any], sentence: str) -> None:
+def test_an_invalid_pool_is_refused_in_one_line(cidr: str, changes: dict[str, Any], sentence: str) -> None:
     with pytest.raises(errors.Invalid) as refused:
         checked_subnet(subnet(cidr, **changes))
     assert sentence in str(refused.value)

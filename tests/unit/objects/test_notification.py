@@ -88,13 +88,13 @@ def test_every_start_has_one_end_or_error() -> None:
     }
 
 
-def test_a_delete_that_found_no_row_begins_and_ends() -> None:
+def test_a_delete_without_a_row_begins_and_ends() -> None:
     tombstone = lifecycle.make_tombstone(STAGED.uuid, 1.0).row
     told = notification.of_change(None, tombstone, 1.0)
     assert [notice.event_type for notice in told] == [EventType.DELETE_START, EventType.DELETE_END]
 
 
-def test_the_bodies_of_a_move_are_not_born_and_do_not_die() -> None:
+def test_moved_bodies_are_not_reported_created_or_deleted() -> None:
     """Neither the one that a move builds, nor the one that it leaves, which is held."""
     later = msgspec.structs.replace(STAGED, turn=1, server_uuid="22222222-2222-4222-8222-222222222222")
     held = msgspec.structs.replace(STAGED, state=State.ACTIVE, power=Power.HELD)
@@ -110,7 +110,7 @@ def test_a_row_told_again_is_no_news() -> None:
 
 
 @pytest.mark.parametrize(("refusal", "end"), [("", EventType.SELECT_END), ("No valid host.", EventType.SELECT_ERROR)])
-def test_a_call_of_the_scheduler_ends_with_its_decision(refusal: str, end: EventType) -> None:
+def test_a_scheduler_call_ends_with_its_decision(refusal: str, end: EventType) -> None:
     choices = (DecidedInstance(instance_uuid="a", host="h1"), DecidedInstance(instance_uuid="b", host="h2"))
     made = Decision(
         id="d", batch_id="b", request_id="r", at=10.0, driver="filter", hosts=2, choices=choices, message=refusal, elapsed_ms=500.0
@@ -120,7 +120,7 @@ def test_a_call_of_the_scheduler_ends_with_its_decision(refusal: str, end: Event
     assert (last.event_type, last.at, last.facts.message) == (end, 10.0, refusal or None)
 
 
-def test_a_call_for_a_move_names_the_server_and_not_the_body_that_is_to_be_built() -> None:
+def test_a_move_call_names_the_server_not_twins() -> None:
     choices = (DecidedInstance(instance_uuid="twin", host="h1"),)
     made = Decision(id="d", batch_id="b", request_id="r", at=10.0, driver="filter", hosts=2, choices=choices)
     small = Flavor(flavor_id="1", name="small", vcpus=1, memory_mb=1)
@@ -131,7 +131,7 @@ def test_a_call_for_a_move_names_the_server_and_not_the_body_that_is_to_be_built
         assert document["payload"]["nova_object.data"]["instance_uuids"] == ["server"]
 
 
-def test_a_document_names_what_the_field_names_and_no_secret() -> None:
+def test_a_document_has_named_fields_and_no_secret() -> None:
     """Metadata stays out too: tenants keep secrets in it."""
     spec = RequestSpec(
         batch_id="22222222-2222-4222-8222-222222222222",

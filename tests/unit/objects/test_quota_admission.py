@@ -31,7 +31,7 @@ def refused(quota: Quota, limits: QuotaLimits, wanted: int, at_least: int | None
     return str(refusal.value)
 
 
-def test_a_refusal_says_what_is_short_in_the_words_of_the_compute_api() -> None:
+def test_a_refusal_names_the_shortage_in_api_words() -> None:
     full = Quota(project_id="p", used=QuotaUsage(instances=50, cores=100, ram=25600))
     assert refused(full, QuotaLimits(instances=50), 1) == (
         "Quota exceeded for instances: Requested 1, but already used 50 of 50 instances"
@@ -45,20 +45,20 @@ def test_a_refusal_says_what_is_short_in_the_words_of_the_compute_api() -> None:
     )
 
 
-def test_limits_of_its_own_go_before_the_defaults_in_both_directions() -> None:
+def test_specific_limits_override_defaults_in_both_directions() -> None:
     more = Quota(project_id="p", own=OwnLimits(instances=-1), used=QuotaUsage(instances=9))
     assert admit_servers(more, FLAVOR, 3, Admission(limits=QuotaLimits(instances=1))) == 3
     less = Quota(project_id="p", own=OwnLimits(ram=0))
     assert "0 of 0 ram" in refused(less, QuotaLimits(), 1)
 
 
-def test_a_project_that_has_more_than_it_may_gets_nothing() -> None:
+def test_a_project_over_its_limit_gets_nothing() -> None:
     assert "already used 9 of 3" in refused(
         Quota(project_id="p", used=QuotaUsage(instances=9)), QuotaLimits(instances=3), 5, at_least=1
     )
 
 
-def test_a_user_gets_what_both_its_limits_and_those_of_the_project_leave() -> None:
+def test_users_are_bound_by_user_and_project_limits() -> None:
     quota = Quota(project_id="p", used=QuotaUsage(instances=5))
     user = UserQuota(project_id="p", user_id="u", own=OwnLimits(instances=3), used=QuotaUsage(instances=1))
     admission = Admission(limits=QuotaLimits(instances=10), at_least=1)
@@ -80,7 +80,7 @@ def test_a_user_gets_what_both_its_limits_and_those_of_the_project_leave() -> No
         (-1, 3, 9, "Quota limit -1 for cores must be less than or equal to 9."),
     ],
 )
-def test_a_limit_out_of_its_range_is_refused_in_the_words_of_the_compute_api(limit: int, least: int, most: int, text: str) -> None:
+def test_an_invalid_limit_is_refused_in_api_words(limit: int, least: int, most: int, text: str) -> None:
     with pytest.raises(errors.Invalid) as refusal:
         check_limit("cores", limit, least, most)
     assert str(refusal.value) == text

@@ -22,15 +22,15 @@ def test_the_first_machine_and_the_same_one_may(admitted: str | None) -> None:
     assert refusal_of(admitted, 100.0, None, NEW, 100.0, DOWN_S) is None
 
 
-def test_an_agent_of_an_older_release_names_no_machine_and_may() -> None:
+def test_an_older_agent_may_name_no_machine() -> None:
     assert refusal_of(OLD.id, 100.0, None, Machine(id=""), 100.0, DOWN_S) is None
 
 
-def test_another_one_is_refused_whatever_the_silence_before_it_asked() -> None:
+def test_another_machine_is_refused_despite_earlier_silence() -> None:
     assert refusal_of(OLD.id, 0.0, None, NEW, 5000.0, DOWN_S) == RefusedMachine(id="b", name="machine b", since=5000.0, last=5000.0)
 
 
-def test_it_may_after_the_other_was_silent_while_it_asked() -> None:
+def test_another_machine_may_run_after_silence_meanwhile() -> None:
     attempts = [100.0 + 5.0 * n for n in range(12)]
     assert wait(99.0, NEW, attempts) is not None
     assert wait(99.0, NEW, [*attempts, 160.0]) is None
@@ -55,7 +55,7 @@ def test_machines_do_not_share_a_wait() -> None:
     assert (refused.id, refused.since) == ("c", 159.0)
 
 
-def test_it_may_at_once_if_an_operator_says_so() -> None:
+def test_an_operator_may_admit_another_machine_immediately() -> None:
     accepted = RefusedMachine(id=NEW.id, name="b", since=0.0, last=0.0, accepted=True)
     assert refusal_of(OLD.id, 100.0, accepted, NEW, 100.0, DOWN_S) is None
     assert refusal_of(OLD.id, 100.0, accepted, THIRD, 100.0, DOWN_S) is not None

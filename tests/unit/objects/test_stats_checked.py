@@ -17,7 +17,7 @@ FIELDS = {"vcpus": 8, "memory_mb": 4096, "disk_gb": 100}
 NODE = ComputeNode(host="h1", node="n1", vcpus=8, memory_mb=4096, disk_gb=100)
 
 
-def test_an_object_or_its_fields_under_a_name_or_a_pair() -> None:
+def test_stats_are_an_object_or_fields_by_name() -> None:
     assert stats.of_name("h1", NODE) == stats.of_name(("h1", "n1"), NODE) == stats.of_name(("h1", "n1"), FIELDS) == NODE
     assert stats.of_name("h1", FIELDS) == msgspec.structs.replace(NODE, node="h1"), "a host named alone is its own node"
     assert stats.of_name("h1", FIELDS | {"node": "h1", "host": "h1"}).node == "h1"
@@ -52,7 +52,7 @@ def test_what_cannot_be_is_refused_by_name(given: dict[str, Any], words: str) ->
 
 
 @pytest.mark.parametrize("name", ["", "x" * 256, "h1 ", " h1", "h\0", "h\n1", "\x1b]0;h", "höst", "h/1", "\udcff"])
-def test_a_host_and_a_node_must_have_a_name_of_plain_characters(name: str) -> None:
+def test_hosts_and_nodes_need_names_of_plain_characters(name: str) -> None:
     with pytest.raises(errors.Invalid, match=r"stats: host .*: a name has 1 to 255 letters"):
         stats.of_name(name, FIELDS)
     with pytest.raises(errors.Invalid, match=r"stats: node .*: a name has 1 to 255 letters"):
@@ -60,7 +60,7 @@ def test_a_host_and_a_node_must_have_a_name_of_plain_characters(name: str) -> No
 
 
 @pytest.mark.parametrize("odd", ["\0", "\x1b[31m", "\udcff"])
-def test_texts_of_a_driver_are_checked_and_can_be_cleaned(odd: str) -> None:
+def test_driver_texts_are_checked_and_can_be_cleaned(odd: str) -> None:
     for fields in ({"attributes": {odd: 1}}, {"attributes": {"a": [{"b": odd}]}}, {"hypervisor_type": odd}):
         with pytest.raises(errors.Invalid, match=r"stats of h1, h1: .* has control characters or surrogates"):
             stats.of_name("h1", FIELDS | fields)
@@ -116,7 +116,7 @@ def verdict(given: ComputeNode, *, decoded: bool) -> str:
 
 
 @pytest.mark.parametrize("seed", range(300))
-def test_what_was_decoded_from_json_gets_the_same_verdict(seed: int) -> None:
+def test_decoded_json_gets_the_same_verdict(seed: int) -> None:
     chance = random.Random(seed)
     texts = ("", "a", 'b"', "\\", "ä", "\n", "\x7f", "\x00", "\x85", "\udcff", "x" * 40_000)
 

@@ -28,7 +28,7 @@ def test_cleaning_twice_changes_nothing_more(given_text: str) -> None:
 
 
 @pytest.mark.parametrize("kept", ["", "plain", "tab\tand\nlines", "Grüße 你好 👩‍🚀", "x" * 100])
-def test_a_text_that_is_in_order_stays_as_it_is(kept: str) -> None:
+def test_a_proper_text_stays_unchanged(kept: str) -> None:
     assert text.is_safe(kept)
     assert text.clean_text(kept, 4096) == kept
 
@@ -39,7 +39,7 @@ def test_unsafe_characters_are_seen_and_replaced(refused: str) -> None:
     assert text.REPLACEMENT in text.clean_text(refused, 4096)
 
 
-def test_a_cut_text_says_so_and_splits_no_character() -> None:
+def test_a_cut_text_says_so_and_splits_nothing() -> None:
     assert text.clean_text("x" * 50, 10) == "x" * 7 + "..."
     assert text.clean_text("é" * 50, 10) == "ééé" + "..."
 
@@ -50,6 +50,6 @@ def test_names_of_hosts(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["", "h1 ", " h1", "h\n1", "h\x1b[31m", "x" * 256, "höst", "a/b", None, 7, ["h1"], "\udcff"])
-def test_a_name_that_is_none_is_refused_by_what_it_should_be(name: object) -> None:
+def test_an_invalid_name_is_refused_by_its_kind(name: object) -> None:
     with pytest.raises(errors.Invalid, match=r"^host .*: a name has 1 to 255 letters"):
         text.checked_name("host", name)

@@ -36,7 +36,7 @@ for number in range(40):
 """
 
 
-def test_a_type_may_be_met_by_several_threads_at_once() -> None:
+def test_a_type_may_be_met_by_concurrent_threads() -> None:
     done = subprocess.run([sys.executable, "-c", SCRIPT], cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
 
     assert (done.returncode, done.stderr) == (0, "")

@@ -51,18 +51,18 @@ def test_what_an_agent_needs_is_allowed() -> None:
     assert re.search(RIGHTS.binding, OWN)
 
 
-def test_an_agent_neither_declares_nor_reads_the_exchange_that_it_sends_to() -> None:
+def test_an_agent_neither_declares_nor_reads_its_exchange() -> None:
     assert not re.search(RIGHTS.configure, agents.EXCHANGE)
     assert not re.search(RIGHTS.read, agents.EXCHANGE)
 
 
-def test_an_agent_does_not_publish_to_the_exchange_of_all_topics() -> None:
+def test_an_agent_does_not_publish_to_all_topics() -> None:
     assert not re.search(RIGHTS.write, agents.SHARED_EXCHANGE)
     assert not re.search(RIGHTS.configure, agents.SHARED_EXCHANGE)
 
 
 @pytest.mark.parametrize("name", ["", "a b", "h1\n", ".*", "h$", "x" * 256, "x" * 250])
-def test_a_name_that_is_no_hosts_gets_no_user(name: str) -> None:
+def test_a_name_of_no_host_gets_no_user(name: str) -> None:
     with pytest.raises(errors.Invalid):
         agents.permissions_of(name)
 
@@ -72,7 +72,7 @@ def test_the_host_of_a_user_and_back() -> None:
     assert [agents.host_of(user) for user in (None, "", "cell1", "compute.", "computex", "guest")] == [None] * 6
 
 
-def test_an_agent_is_confined_by_a_user_that_is_its_hosts() -> None:
+def test_an_agent_is_confined_by_its_host_user() -> None:
     confined = agents.confinement_of("compute.h1", "h1")
     assert confined is not None
     assert confined.queue == "compute.h1"

@@ -43,7 +43,7 @@ def read(method: str, **arguments: object) -> dict[str, Any]:
     return Signature(method, getattr(Endpoint, method), shared_codec()).read(msgspec.json.encode(arguments))
 
 
-def test_arguments_of_the_right_types_arrive_as_they_are() -> None:
+def test_arguments_of_the_right_types_arrive_unchanged() -> None:
     assert read("plain", host="h1", number=3, share=1) == {"host": "h1", "number": 3, "share": 1.0}
     assert read("plain", host="h1", number=3, share=0.5, yes=True)["yes"] is True
     assert read("ids", uuids=["a", "b"]) == {"uuids": ["a", "b"]}
@@ -87,7 +87,7 @@ def test_another_type_is_refused_in_one_line(bad: dict[str, object]) -> None:
     assert "\n" not in str(refused.value)
 
 
-def test_an_argument_too_few_or_too_many_is_refused() -> None:
+def test_a_wrong_number_of_arguments_is_refused() -> None:
     with pytest.raises(errors.Invalid, match="number"):
         read("plain", host="h1", share=1.0)
     with pytest.raises(errors.Unsupported, match="newer"):

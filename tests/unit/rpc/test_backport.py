@@ -67,7 +67,7 @@ def over_the_wire(value: Message, version: MessagesVersion) -> tuple[Message, di
 
 @pytest.mark.parametrize("version", KNOWN)
 @pytest.mark.parametrize("name", sorted(MESSAGES))
-def test_each_message_arrives_in_each_version_or_is_refused_for_what_it_would_lose(name: str, version: MessagesVersion) -> None:
+def test_every_message_survives_every_version_or_is_refused(name: str, version: MessagesVersion) -> None:
     changes = [change for change in CHANGES if change.message == name and change.since > version]
 
     @given(values(MESSAGES[name]))
@@ -111,13 +111,13 @@ def flat(found: list[Any]) -> list[Any]:
     return [one for each in found for one in (flat(each) if isinstance(each, list) else [each])]
 
 
-def test_an_older_peer_is_told_the_version_that_it_knows() -> None:
+def test_an_older_peer_receives_its_known_version() -> None:
     assert CODEC.encode_value(ORDER, lambda: V1_0)["version"] == "1.1"
     assert "drive" not in CODEC.encode_value(ORDER, lambda: V1_0)["fields"]["args"]
     assert CODEC.encode_value(ORDER)["version"] == TaskOrder.VERSION
 
 
-def test_a_rebuild_that_changes_the_drive_is_refused_with_what_to_do() -> None:
+def test_a_rebuild_changing_the_drive_suggests_a_remedy() -> None:
     order = msgspec.structs.replace(ORDER, args=TaskArgs(drive=DriveChanges(has_secrets=True)))
 
     with pytest.raises(errors.PeerTooOld, match=r"needs .* 1\.1; .* knows 1\.0: upgrade it"):
@@ -139,7 +139,7 @@ def test_what_an_older_agent_cannot_read_is_refused(changes: dict[str, Any]) -> 
         CODEC.encode_value(msgspec.structs.replace(ORDER, **changes), lambda: V1_0)
 
 
-def test_who_needs_no_version_is_not_asked_for_one() -> None:
+def test_a_peer_without_versions_is_not_queried() -> None:
     def unknown() -> MessagesVersion:
         raise errors.CellUnavailable("its records cannot be read")
 
@@ -161,7 +161,7 @@ def test_a_record_says_what_its_process_knows(text: str | None, span: Span) -> N
     assert span_of(text) == span
 
 
-def test_what_is_spoken_is_the_newest_that_both_know() -> None:
+def test_the_newest_common_version_is_spoken() -> None:
     assert version_for(span_of("1.0")) == V1_0
     assert version_for(SPAN) == SPAN.newest
     assert version_for(span_of("1.0-9.9")) == SPAN.newest

@@ -58,7 +58,7 @@ def test_consumers_of_a_topic_take_turns() -> None:
     assert sorted(body for reader in readers for body in reader.read) == numbers(9)
 
 
-def test_a_burst_is_dealt_out_evenly_before_anybody_has_begun() -> None:
+def test_a_burst_is_spread_evenly_before_work_begins() -> None:
     broker = Broker()
     first, second = Reader(broker, "topic"), Reader(broker, "topic")
 
@@ -69,7 +69,7 @@ def test_a_burst_is_dealt_out_evenly_before_anybody_has_begun() -> None:
     assert (len(first.read), len(second.read)) == (20, 20)
 
 
-def test_a_busy_consumer_does_not_hold_up_what_an_idle_one_could_take() -> None:
+def test_an_occupied_consumer_does_not_block_idle_ones() -> None:
     broker = Broker()
     busy, idle = Reader(broker, "topic"), Reader(broker, "topic")
 
@@ -82,7 +82,7 @@ def test_a_busy_consumer_does_not_hold_up_what_an_idle_one_could_take() -> None:
     assert len(idle.read) >= 8
 
 
-def test_a_consumer_is_handed_the_next_letter_when_it_has_begun_on_the_last() -> None:
+def test_a_consumer_gets_the_next_message_on_beginning() -> None:
     broker = Broker()
     reader = Reader(broker, "topic")
 
@@ -94,7 +94,7 @@ def test_a_consumer_is_handed_the_next_letter_when_it_has_begun_on_the_last() ->
     assert reader.read == ["a", "b", "c"]
 
 
-def test_a_wider_window_lets_a_consumer_have_more_at_a_time() -> None:
+def test_a_wider_window_gives_a_consumer_more() -> None:
     broker = Broker()
     reader = Reader(broker, "topic", window=3)
 
@@ -103,7 +103,7 @@ def test_a_wider_window_lets_a_consumer_have_more_at_a_time() -> None:
     assert reader.read == numbers(3)
 
 
-def test_what_is_sent_to_one_server_waits_for_it() -> None:
+def test_a_message_to_one_server_waits_for_it() -> None:
     broker = Broker()
     other = Reader(broker, "topic", "topic.h2")
 
@@ -113,7 +113,7 @@ def test_what_is_sent_to_one_server_waits_for_it() -> None:
     assert Reader(broker, "topic", "topic.h1").read == ["x"]
 
 
-def test_a_topic_keeps_what_is_sent_before_anybody_listens() -> None:
+def test_a_topic_stores_messages_before_anybody_listens() -> None:
     broker = Broker()
 
     send(broker, "topic", "a", "b")
@@ -123,7 +123,7 @@ def test_a_topic_keeps_what_is_sent_before_anybody_listens() -> None:
     assert reader.read == ["a", "b"]
 
 
-def test_a_full_queue_drops_its_oldest_and_says_so(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_full_queue_drops_its_oldest_and_reports(caplog: pytest.LogCaptureFixture) -> None:
     broker = Broker()
     with caplog.at_level(logging.WARNING):
         send(broker, "topic", *numbers(module.QUEUE_LENGTH_LIMIT + 2))
@@ -132,7 +132,7 @@ def test_a_full_queue_drops_its_oldest_and_says_so(caplog: pytest.LogCaptureFixt
     assert "topic" in caplog.text
 
 
-def test_a_fanout_reaches_every_consumer_there_is_and_none_that_comes_later() -> None:
+def test_a_fanout_reaches_present_consumers_only() -> None:
     broker = Broker()
     there = [Reader(broker, fanout="topic"), Reader(broker, fanout="topic")]
     elsewhere = Reader(broker, fanout="other")
@@ -144,7 +144,7 @@ def test_a_fanout_reaches_every_consumer_there_is_and_none_that_comes_later() ->
     assert later.read == elsewhere.read == []
 
 
-def test_what_was_set_aside_for_a_consumer_that_leaves_goes_to_another_in_order() -> None:
+def test_messages_of_leaving_consumers_move_in_order() -> None:
     broker = Broker()
     leaving = Reader(broker, "topic")
     send(broker, "topic", *numbers(5))
@@ -157,7 +157,7 @@ def test_what_was_set_aside_for_a_consumer_that_leaves_goes_to_another_in_order(
     assert staying.read == ["1", "2", "3", "4"]
 
 
-def test_what_was_set_aside_for_the_last_consumer_waits_for_the_next_in_order() -> None:
+def test_messages_of_the_last_consumer_wait_in_order() -> None:
     broker = Broker()
     leaving = Reader(broker, "topic", "topic.h1", fanout="topic")
     send(broker, "topic", "a", "b", "c")
@@ -175,7 +175,7 @@ def test_what_was_set_aside_for_the_last_consumer_waits_for_the_next_in_order() 
     assert following.read == ["b", "c", "f", "d"]
 
 
-def test_a_letter_that_nobody_waits_for_any_more_is_not_handed_over() -> None:
+def test_a_message_nobody_awaits_is_not_delivered() -> None:
     broker = Broker()
     broker.send("topic", QueuedMessage(b"late", expires=0.0))
     send(broker, "topic", "good")
@@ -183,7 +183,7 @@ def test_a_letter_that_nobody_waits_for_any_more_is_not_handed_over() -> None:
     assert Reader(broker, "topic").read == ["good"]
 
 
-def test_a_letter_given_back_goes_to_the_end_of_its_queue() -> None:
+def test_a_returned_message_goes_to_the_queue_end() -> None:
     broker = Broker()
     reader = Reader(broker, "topic")
     send(broker, "topic", "a", "b")
@@ -195,7 +195,7 @@ def test_a_letter_given_back_goes_to_the_end_of_its_queue() -> None:
     assert reader.read == ["a", "b", "a"]
 
 
-def test_every_pool_gets_all_and_shares_it_among_its_members() -> None:
+def test_every_pool_shares_all_messages_among_its_members() -> None:
     broker = Broker()
     pools = {name: [Reader(broker), Reader(broker)] for name in ("audit", "billing")}
     for name, readers in pools.items():
@@ -210,7 +210,7 @@ def test_every_pool_gets_all_and_shares_it_among_its_members() -> None:
     }
 
 
-def test_nothing_is_lost_or_doubled_while_consumers_come_and_go() -> None:
+def test_no_message_is_lost_or_doubled_among_consumers() -> None:
     broker = Broker()
     counts: Counter[str] = Counter()
     lock = threading.Lock()
@@ -244,7 +244,7 @@ def test_nothing_is_lost_or_doubled_while_consumers_come_and_go() -> None:
     assert len(counts) == 2000
 
 
-def test_brokers_of_one_name_are_one_as_long_as_somebody_has_it_open() -> None:
+def test_brokers_of_one_name_are_one_while_open() -> None:
     brokers = Brokers()
     name = ("cell1", "")
     first, second = brokers.open(name), brokers.open(name)

@@ -66,7 +66,7 @@ def test_a_message_arrives_as_it_was(message: Message) -> None:
     assert over_the_wire(Codec(), message) == message
 
 
-def test_messages_may_stand_anywhere_and_sequences_arrive_as_lists() -> None:
+def test_messages_nest_anywhere_and_sequences_become_lists() -> None:
     value = {"answer": [[ORDER], []], "pair": ("h", 1), "nothing": None, "share": 0.5, "yes": True, "kind": ReportKind.ACTIVE}
 
     arrived = over_the_wire(Codec(), value)
@@ -81,7 +81,7 @@ class Loose(Object, frozen=True, kw_only=True):
 
 
 @pytest.mark.parametrize("value", [{1, 2}, b"x", object(), Loose(text="x"), [{"a": {1}}], {1: "x"}, {"$message": "Selection"}])
-def test_what_has_no_form_on_the_bus_is_refused_by_the_sender(value: object) -> None:
+def test_a_value_without_bus_form_fails_at_sending(value: object) -> None:
     with pytest.raises(TypeError, match="cannot cross the bus"):
         Codec().encode_value(value)
 
@@ -115,14 +115,14 @@ def test_fields_of_a_newer_minor_version_are_ignored() -> None:
     assert Codec([Note]).decode_value(newer) == Note(text="hello", tags=("a",))
 
 
-def test_fields_that_an_older_minor_version_lacks_get_their_defaults() -> None:
+def test_fields_missing_in_older_versions_get_defaults() -> None:
     older = encoded_as("Note11", Note(text="hello"))
 
     assert Codec([Note11]).decode_value(older) == Note11(text="hello", colour="white")
 
 
 @pytest.mark.parametrize("version", ["2.0", "0.9", "10.0", "", "None"])
-def test_another_major_version_is_refused_with_both_versions_named(version: str) -> None:
+def test_another_major_version_is_refused_naming_both(version: str) -> None:
     foreign = {**encoded_as("Note", Note(text="hello")), "version": version}
 
     with pytest.raises(errors.Unsupported, match=rf"Note .*{version}.* 1\.0"):
@@ -135,14 +135,14 @@ def test_an_unknown_message_is_refused_by_name() -> None:
 
 
 @pytest.mark.parametrize("fields", [{}, {"text": 5}, None, "text"])
-def test_fields_that_do_not_fit_are_refused_with_the_place(fields: object) -> None:
+def test_misfitting_fields_are_refused_with_the_place(fields: object) -> None:
     with pytest.raises(errors.Unsupported, match=r"Note 1\.0 cannot be read"):
         Codec([Note]).decode_value([{"$message": "Note", "version": "1.0", "fields": fields}])
 
 
 @pytest.mark.parametrize("number", [2**63, 2**64 - 1, 2**64, -(2**63) - 1])
 @pytest.mark.parametrize("field", ["fence", "attempt"])
-def test_a_number_that_no_database_holds_is_refused_at_the_door(field: str, number: int) -> None:
+def test_a_number_too_large_for_databases_is_refused(field: str, number: int) -> None:
     encoded = Codec().encode_value(REPORT)
     encoded["fields"][field] = number
 

@@ -66,7 +66,7 @@ def test_the_driver_is_registered_under_its_name() -> None:
 
 
 @pytest.mark.parametrize("other", ["embedded://two/", "embedded://one/vhost", "embedded:///"])
-def test_buses_of_different_names_or_virtual_hosts_share_nothing(other: str) -> None:
+def test_buses_of_different_names_share_nothing(other: str) -> None:
     one, two = Bus("embedded://one/"), Bus(other)
     keepers = Keeper(), Keeper()
     for bus, keeper in zip((one, two), keepers, strict=True):
@@ -93,7 +93,7 @@ def test_buses_of_one_name_are_one_bus() -> None:
     asking.close()
 
 
-def test_arguments_are_copies_as_they_would_be_on_a_network() -> None:
+def test_arguments_are_copies_as_on_a_network() -> None:
     bus = Bus(embedded_url())
     bus.serve_topic("topic", "h1", [Keeper()])
     mine = {"a": 1}
@@ -103,7 +103,7 @@ def test_arguments_are_copies_as_they_would_be_on_a_network() -> None:
     bus.close()
 
 
-def test_closing_the_last_bus_of_a_name_forgets_it_and_what_it_held() -> None:
+def test_closing_the_last_bus_forgets_its_contents() -> None:
     url = embedded_url()
     name = (url.removeprefix("embedded://").rstrip("/"), "")
     first, second = Bus(url), Bus(url)
@@ -122,7 +122,7 @@ def test_closing_the_last_bus_of_a_name_forgets_it_and_what_it_held() -> None:
     bus.close()
 
 
-def test_a_closed_bus_stops_its_servers_and_can_send_no_more() -> None:
+def test_a_closed_bus_stops_servers_and_sending() -> None:
     url, keeper = embedded_url(), Keeper()
     open_one, closed = Bus(url), Bus(url)
     closed.serve_topic("topic", "h1", [keeper])
@@ -142,7 +142,7 @@ def test_a_closed_bus_stops_its_servers_and_can_send_no_more() -> None:
 @pytest.mark.parametrize(
     "url", ["http://host/", "kafka://host/", "host", "", "rabbit://guest:guest@host/?no_such_option=1", "rabbit://u:p@host:port/"]
 )
-def test_a_url_that_can_never_work_is_refused_in_one_line(url: str) -> None:
+def test_a_useless_url_is_refused_in_one_line(url: str) -> None:
     with pytest.raises(errors.Misconfigured, match="bus URL") as refused:
         Bus(url)
 
@@ -173,7 +173,7 @@ def stop(*listeners: Any) -> None:
         listener.wait()
 
 
-def test_notifications_reach_a_listener_and_its_like_share_them(notifications: Any) -> None:
+def test_equal_listeners_share_notifications(notifications: Any) -> None:
     subscribers = Subscriber(), Subscriber()
     listeners = [listen(notifications, subscriber) for subscriber in subscribers]
 
@@ -189,7 +189,7 @@ def test_notifications_reach_a_listener_and_its_like_share_them(notifications: A
     stop(*listeners)
 
 
-def test_notifications_of_a_priority_nobody_listens_for_disturb_nobody(notifications: Any) -> None:
+def test_notification_priorities_without_listeners_disturb_nobody(notifications: Any) -> None:
     subscriber = Subscriber()
     listener = listen(notifications, subscriber)
 

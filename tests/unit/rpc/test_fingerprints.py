@@ -117,7 +117,7 @@ def _without(default: str, without: Left) -> str:
 MESSAGES = {message.__name__: message for message in all_messages()}
 
 
-def test_a_change_in_a_nested_object_changes_the_fingerprint() -> None:
+def test_a_nested_change_changes_the_fingerprint() -> None:
     def outer(*inner_fields: tuple[str, type]) -> type[Message]:
         inner = msgspec.defstruct("Inner", inner_fields)
         return msgspec.defstruct("Outer", [("parts", tuple[inner, ...])], bases=(Message,), frozen=True, kw_only=True)  # type: ignore[valid-type,return-value]  # the type is made here
@@ -145,7 +145,7 @@ def test_a_message_is_what_its_version_says(name: str) -> None:
 
 
 @pytest.mark.parametrize(("version", "name"), [(version, name) for version in OLDER for name in OLDER[version]])
-def test_the_changes_lead_from_a_message_to_what_it_was(version: MessagesVersion, name: str) -> None:
+def test_the_changes_lead_back_to_former_messages(version: MessagesVersion, name: str) -> None:
     left = [(change.path, change.values) for change in CHANGES if change.message == name and change.since > version]
     then = message_version(name, MESSAGES[name].VERSION, version)
 
@@ -155,6 +155,6 @@ def test_the_changes_lead_from_a_message_to_what_it_was(version: MessagesVersion
     )
 
 
-def test_only_messages_that_were_there_have_an_older_version() -> None:
+def test_only_earlier_messages_have_an_older_version() -> None:
     for version, messages in VERSIONS.items():
         assert messages.keys() <= OLDER.get(version, {}).keys()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from rpc.counting import MessageCounter, MessageKind
 
 
-def test_a_call_makes_two_messages_and_the_others_one() -> None:
+def test_a_call_makes_two_messages_others_one() -> None:
     counter = MessageCounter()
     for _ in range(3):
         counter("compute", "build_instances", MessageKind.CAST)

@@ -17,7 +17,7 @@ from rpc import rabbit
         ({"rabbit_quorum_queue": "true", "rabbit_transient_quorum_queue": "false"}, "false"),
     ],
 )
-def test_queues_of_answers_outlive_a_node_if_the_others_do(given: dict[str, str], transient: str) -> None:
+def test_answer_queues_outlive_a_node_if_others_do(given: dict[str, str], transient: str) -> None:
     url = SimpleNamespace(query=dict(given))
     rabbit.fill_in(url)
     assert url.query["rabbit_transient_quorum_queue"] == transient

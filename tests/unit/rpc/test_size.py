@@ -9,7 +9,7 @@ from rpc.drivers import wire
 from rpc.drivers.frames import MESSAGE_BYTES_LIMIT
 
 
-def test_what_no_broker_would_take_is_refused_by_who_sends_it() -> None:
+def test_an_oversized_message_is_refused_by_its_sender() -> None:
     """With its size, and before the connection is lost over it."""
     frame = len(wire.make_envelope({"args": ""}))
     assert len(wire.make_envelope({"args": "x" * (MESSAGE_BYTES_LIMIT - frame)})) == MESSAGE_BYTES_LIMIT

@@ -10,7 +10,7 @@ from service.periodic import wait_until
 PATIENCE = 90.0
 
 
-def test_as_many_as_may_work_at_once_do_and_the_rest_wait_their_turn() -> None:
+def test_work_is_concurrent_up_to_the_limit() -> None:
     threads, meet, done = Threads(3, "handlers"), threading.Barrier(3, timeout=PATIENCE), list[int]()
 
     def work(number: int) -> None:

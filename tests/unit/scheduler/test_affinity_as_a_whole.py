@@ -46,13 +46,13 @@ class Few:
         return host.instances < self.most
 
 
-def test_the_best_host_for_one_is_left_for_one_with_room_for_all() -> None:
+def test_the_best_single_host_yields_to_group_room() -> None:
     best_for_one = fleet.node("h0", vcpus=2, memory_mb=10 * 65536, disk_gb=9000)
     assert placed(fleet.table([best_for_one, fleet.node("h1", vcpus=4)]), 1) == ["h0"]
     assert placed(fleet.table([best_for_one, fleet.node("h1", vcpus=4)]), 4) == ["h1"] * 4
 
 
-def test_where_none_has_room_for_all_the_roomiest_is_filled() -> None:
+def test_the_roomiest_host_fills_where_none_fits_all() -> None:
     nodes = [fleet.node(f"h{n}", vcpus=vcpus, memory_mb=65536 * (9 - vcpus)) for n, vcpus in enumerate((3, 5, 2))]
     assert placed(fleet.table(nodes), 8) == ["h1"] * 5
 
@@ -79,7 +79,7 @@ def test_as_many_as_the_roomiest_host_takes(free: list[int], shared: list[bool],
 
 @given(FREE, st.integers(2, 9), st.integers(1, 2))
 @examples(200)
-def test_where_no_host_has_several_nodes_those_that_take_the_most_are_left(free: list[int], count: int, size: int) -> None:
+def test_single_node_hosts_taking_the_most_members_remain(free: list[int], count: int, size: int) -> None:
     table, driver = fleet.table([fleet.node(f"h{n}", vcpus=vcpus) for n, vcpus in enumerate(free)]), fleet.driver()
     request = fleet.request(fleet.spec(fleet.flavor(vcpus=size), group=fleet.group(GroupPolicy.AFFINITY)), table)
     with table.take_tentatively():
@@ -95,7 +95,7 @@ class TestRaces:
     def founding(self, count: int) -> list[Job]:
         return [job(fleet.spec(group=fleet.group(GroupPolicy.AFFINITY)), count)]
 
-    def test_all_move_on_where_one_does_not_fit_any_more(self) -> None:
+    def test_all_members_move_where_one_no_longer_fits(self) -> None:
         ledger = Ledger(3, vcpus=4)
         jobs = self.founding(4)
         made = attempt(ledger.table, jobs)
@@ -110,7 +110,7 @@ class TestRaces:
         assert len(placements) == 4
         assert placements[0].inventory_id != first
 
-    def test_it_is_refused_where_no_host_has_room_for_all_any_more(self) -> None:
+    def test_a_group_without_a_common_host_is_refused(self) -> None:
         ledger = Ledger(2, vcpus=4)
         jobs = self.founding(4)
         made = attempt(ledger.table, jobs)
@@ -125,7 +125,7 @@ class TestRaces:
 
     @given(st.lists(st.integers(0, 4), min_size=4, max_size=4), st.integers(2, 5))
     @examples(100)
-    def test_never_apart_and_never_over_whatever_others_took_meanwhile(self, taken: list[int], count: int) -> None:
+    def test_members_stay_together_and_never_over_commit(self, taken: list[int], count: int) -> None:
         ledger = Ledger(4, vcpus=4)
         jobs = self.founding(count)
         made = attempt(ledger.table, jobs)
@@ -140,7 +140,7 @@ class TestRaces:
         assert all(count <= 4 - taken[key - 1] for key in hosts)
         assert bool(hosts) is (count <= 4 - min(taken))
 
-    def test_a_member_placed_anew_keeps_its_place_until_then(self) -> None:
+    def test_a_leaving_member_holds_its_place_until_then(self) -> None:
         """If it finds no other host, nobody else may have come to its old one meanwhile."""
         group = fleet.group(GroupPolicy.ANTI_AFFINITY)
         ledger = Ledger(1)
@@ -151,7 +151,7 @@ class TestRaces:
         assert (leaving.short, other.short) == (0, 0)
 
 
-def test_a_host_that_is_not_heard_of_yet_is_waited_for_if_it_has_room_for_all() -> None:
+def test_an_unknown_host_with_group_room_is_awaited() -> None:
     nodes = [fleet.node("up", vcpus=2), fleet.node("coming", vcpus=4)]
     table = fleet.table(nodes)
     table.set_service(fleet.CELLS[1], "coming", -1000.0, disabled=False, forced_down=False)
@@ -161,7 +161,7 @@ def test_a_host_that_is_not_heard_of_yet_is_waited_for_if_it_has_room_for_all() 
         assert founding.premature is waits
 
 
-def test_the_rows_of_a_survey_stay_in_the_order_of_the_table() -> None:
+def test_survey_rows_stay_in_table_order() -> None:
     table = fleet.table([fleet.node(f"h{n}", vcpus=n % 5) for n in range(20)])
     driver, request = fleet.driver(), fleet.request(fleet.spec(group=fleet.group(GroupPolicy.AFFINITY)), table)
     found = survey(table, driver, request, 3)

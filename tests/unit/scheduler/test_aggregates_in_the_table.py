@@ -177,7 +177,7 @@ def test_aggregates_for_what_requires_their_traits(
 
 @given(aggregates(), st.integers(0, 3))
 @examples(100)
-def test_the_smallest_limit_and_ratio_hold_and_a_ratio_never_rises_above_the_hosts_own(known: list[Aggregate], more: int) -> None:
+def test_the_smallest_limit_and_ratio_of_aggregates_hold(known: list[Aggregate], more: int) -> None:
     table = fleet_with(known)
     asked = fleet.spec(flavor())
     request = fleet.request(asked, table)
@@ -218,7 +218,7 @@ def test_the_smallest_multiplier_weighs(known: list[Aggregate]) -> None:
     assert again.tolist() == pytest.approx([expected[3], expected[1]])
 
 
-def test_a_multiplier_of_an_aggregate_switches_on_what_is_off_and_failed_builds_stay_a_malus() -> None:
+def test_aggregate_multipliers_enable_weighers_and_failures_stay_negative() -> None:
     one = Aggregate(id=1, name="a", hosts=("h0",), metadata={"ram_weight_multiplier": "2", "build_failure_weight_multiplier": "5"})
     table = fleet.table([fleet.node(name, failed_builds=1.0) for name in NAMES[:2]], aggregates=[one])
     request = fleet.request(fleet.spec(), table)
@@ -230,7 +230,7 @@ def test_a_multiplier_of_an_aggregate_switches_on_what_is_off_and_failed_builds_
 
 
 @pytest.mark.parametrize("value", ["1e308", "inf", "two"])
-def test_what_no_weight_can_be_multiplied_by_is_no_number(value: str) -> None:
+def test_an_unusable_multiplier_is_no_number(value: str) -> None:
     one = Aggregate(id=1, name="a", hosts=("h0",), metadata={"ram_weight_multiplier": value, "cpu_weight_multiplier": value})
     table = fleet.table([fleet.node(name) for name in NAMES[:2]], aggregates=[one])
     driver = fleet.driver(enabled_weighers=("RAMWeigher", "CPUWeigher"), shuffle_best_same_weighed_hosts=False)
@@ -283,7 +283,7 @@ def test_booleans_of_images_ignore_case(kept: str, asked: str) -> None:
     assert left(AggregateImagePropertiesIsolation, table, fleet.spec(image=image)) == ["h0"]
 
 
-def test_the_name_of_a_property_now_replaces_its_former_one() -> None:
+def test_a_renamed_property_replaces_its_former_name() -> None:
     aggregate = Aggregate(id=1, name="a", hosts=("h0",), metadata={"hw_vm_mode": "hvm", "vm_mode": "xen"})
     table = fleet.table([fleet.node("h0")], aggregates=[aggregate])
     for properties, expected in (({"vm_mode": "hvm"}, ["h0"]), ({"vm_mode": "hvm", "hw_vm_mode": "xen"}, [])):

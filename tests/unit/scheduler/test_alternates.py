@@ -46,7 +46,7 @@ def test_as_many_as_the_cell_has() -> None:
     assert int(host[1]) % 2 == int(others[0][1]) % 2
 
 
-def test_hosts_that_are_clearly_worse_come_last_and_best_first() -> None:
+def test_clearly_worse_hosts_come_last_best_first() -> None:
     amounts = [64, 60, 60, 60, 60, 60, 40, 60, 20, 60]  # GiB; h0, h2 and h4 are near each other in the first cell
     nodes = [fleet.node(f"h{n}", memory_mb=1024 * gib) for n, gib in enumerate(amounts)]
     [(host, others)] = assigned(fleet.table(nodes), driver={"ram_weight_multiplier": 5.0}, max_attempts=5)
@@ -55,7 +55,7 @@ def test_hosts_that_are_clearly_worse_come_last_and_best_first() -> None:
     assert others[2:] == ["h6", "h8"]
 
 
-def test_single_boots_do_not_all_have_the_same_first_alternate() -> None:
+def test_single_boots_differ_in_their_first_alternate() -> None:
     """Or all builds of a host that dies would go to one and the same other."""
     table = fleet.table([fleet.node(f"h{n}", memory_mb=65536 - 64 * n) for n in range(60)])
     first = Counter(others[0] for seed in range(100) for _, others in assigned(table, seed=seed))
@@ -68,13 +68,13 @@ def test_the_same_seed_gives_the_same_alternates() -> None:
     assert assigned(table, 3, seed=5) == assigned(table, 3, seed=5)
 
 
-def test_a_batch_does_not_send_all_its_retries_to_one_host() -> None:
+def test_batch_retries_spread_over_several_hosts() -> None:
     table = fleet.table([fleet.node(f"h{n}") for n in range(40)])
     first = [others[0] for _, others in assigned(table, 10)]
     assert len(set(first)) > 5
 
 
-def test_other_nodes_of_the_same_host_are_no_alternates() -> None:
+def test_other_nodes_of_a_host_are_no_alternates() -> None:
     table = fleet.table(
         [fleet.node("h1", node="n1"), fleet.node("x"), fleet.node("h1", node="n2"), fleet.node("y"), fleet.node("h2")]
     )
@@ -88,20 +88,20 @@ def test_members_of_an_affinity_group_have_none() -> None:
     assert all(others == [] for _, others in assigned(table, 2, group=fleet.group(GroupPolicy.AFFINITY)))
 
 
-def test_members_of_an_anti_affinity_group_share_no_host_with_anyone() -> None:
+def test_anti_affinity_members_share_no_host_with_anyone() -> None:
     table = fleet.table([fleet.node(f"h{n}") for n in range(24)])
     given_out = assigned(table, 4, group=fleet.group(GroupPolicy.ANTI_AFFINITY))
     everything = [host for host, others in given_out for host in (host, *others)]
     assert len(everything) == len(set(everything)) == 12
 
 
-def test_a_host_that_the_batch_has_filled_is_no_alternate() -> None:
+def test_hosts_filled_by_the_batch_are_no_alternates() -> None:
     table = fleet.table([fleet.node(f"h{n}", vcpus=1) for n in range(4)])
     assert [others for _, others in assigned(table, 4)] == [[], [], [], []]
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_two_batches_of_a_group_in_one_transaction_hold_no_host_in_common(seed: int) -> None:
+def test_group_batches_of_one_transaction_share_no_hosts(seed: int) -> None:
     """Both were surveyed before any of them held a host."""
     chance = random.Random(seed)
     table = fleet.table([fleet.node(f"h{n}") for n in range(chance.choice((6, 40)))])

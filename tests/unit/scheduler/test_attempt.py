@@ -18,7 +18,7 @@ from tests.support import fleet
 from tests.support.attempts import Ledger, attempt, begun, job, overtaken
 
 
-def test_a_plan_on_rows_that_did_not_change_stands() -> None:
+def test_a_plan_on_unchanged_rows_stands() -> None:
     ledger = Ledger(4)
     jobs = [job(fleet.spec(), 2)]
     made = attempt(ledger.table, jobs)
@@ -31,7 +31,7 @@ def test_a_plan_on_rows_that_did_not_change_stands() -> None:
     assert placements[0].selections[0].decision_id == decision.id
 
 
-def test_room_taken_meanwhile_moves_an_instance_to_another_locked_host_if_one_has_room() -> None:
+def test_taken_room_moves_an_instance_to_another_host() -> None:
     ledger = Ledger(2, vcpus=2)
     jobs = [job(fleet.spec(), 2)]
     made = attempt(ledger.table, jobs)
@@ -43,7 +43,7 @@ def test_room_taken_meanwhile_moves_an_instance_to_another_locked_host_if_one_ha
     assert [p.inventory_id for p in placements] == [2, 2]
 
 
-def test_where_no_locked_host_has_room_others_are_asked_for() -> None:
+def test_other_hosts_are_locked_when_none_has_room() -> None:
     ledger, _, made, first, more = overtaken(6)
     assert more
     assert first not in more
@@ -54,7 +54,7 @@ def test_where_no_locked_host_has_room_others_are_asked_for() -> None:
     assert placement.selections[0].host not in [s.host for s in placement.selections[1:]]
 
 
-def test_a_host_another_transaction_holds_is_given_up_for_one_that_is_free() -> None:
+def test_a_free_host_replaces_a_locked_one() -> None:
     ledger, _, made, _, more = overtaken(6)
     free = max(more)
     assert not made.confirm_locked(ledger.rows({free}))  # the others of ``more`` were locked
@@ -62,7 +62,7 @@ def test_a_host_another_transaction_holds_is_given_up_for_one_that_is_free() -> 
     assert placement.inventory_id == free
 
 
-def test_it_is_lost_not_refused_while_others_hold_hosts_that_may_have_room() -> None:
+def test_a_job_is_lost_while_locked_hosts_remain() -> None:
     _, jobs, made, _, more = overtaken(2)
     assert more
     assert not made.confirm_locked([])  # the one host left is locked by somebody else
@@ -71,7 +71,7 @@ def test_it_is_lost_not_refused_while_others_hold_hosts_that_may_have_room() -> 
     assert jobs[0].lost
 
 
-def test_rounds_that_end_too_early_lose_the_job_only() -> None:
+def test_rounds_ending_early_lose_only_the_job() -> None:
     ledger = Ledger(6, vcpus=1)
     jobs = [job(fleet.spec()), job(fleet.spec())]
     made = attempt(ledger.table, jobs)
@@ -85,7 +85,7 @@ def test_rounds_that_end_too_early_lose_the_job_only() -> None:
     assert len(decisions) == 1
 
 
-def test_it_is_refused_with_counts_where_the_fresh_rows_leave_no_host() -> None:
+def test_a_job_is_refused_with_counts_without_hosts() -> None:
     ledger = Ledger(1, vcpus=1)
     jobs = [job(fleet.spec())]
     made = attempt(ledger.table, jobs)
@@ -99,7 +99,7 @@ def test_it_is_refused_with_counts_where_the_fresh_rows_leave_no_host() -> None:
     assert "CoreFilter (not enough vCPUs)" in decision.message
 
 
-def test_jobs_of_one_transaction_do_not_share_room_and_a_failing_one_leaves_its_room_to_the_next() -> None:
+def test_a_failing_job_frees_room_for_the_next() -> None:
     ledger = Ledger(2, vcpus=2)
     jobs = [job(fleet.spec(), 3), job(fleet.spec(), 4), job(fleet.spec(), 1)]
     made = attempt(ledger.table, jobs)
@@ -124,7 +124,7 @@ def test_jobs_of_one_group_see_each_other() -> None:
     assert {p.inventory_id for batch in placements for p in batch} == {1, 2, 3, 4}
 
 
-def test_a_soft_group_spreads_when_room_is_taken_meanwhile() -> None:
+def test_a_soft_group_spreads_when_room_is_taken() -> None:
     """The host that is locked for another member has room, but a host without members is better."""
     ledger = Ledger(3, vcpus=2)
     jobs = [job(fleet.spec(group=fleet.group(GroupPolicy.SOFT_ANTI_AFFINITY), max_attempts=1), 2)]
@@ -138,7 +138,7 @@ def test_a_soft_group_spreads_when_room_is_taken_meanwhile() -> None:
     assert {p.inventory_id for p in placements} == {1, 2, 3} - {min(wanted)}
 
 
-def test_an_instance_placed_anew_is_not_in_the_way_of_itself() -> None:
+def test_an_instance_placed_anew_does_not_block_itself() -> None:
     group = fleet.group(GroupPolicy.ANTI_AFFINITY)
     ledger = Ledger(1)
     jobs = [job(fleet.spec(group=group))]
@@ -146,7 +146,7 @@ def test_an_instance_placed_anew_is_not_in_the_way_of_itself() -> None:
     assert begun(attempt(ledger.table, jobs), jobs, slots) == {1}
 
 
-def test_a_held_slot_is_left_to_whom_it_is_held_for() -> None:
+def test_a_held_slot_is_reserved_for_its_holder() -> None:
     group = fleet.group(GroupPolicy.ANTI_AFFINITY)
     ledger = Ledger(1)
     jobs = [job(fleet.spec(group=group))]
@@ -160,7 +160,7 @@ def test_a_held_slot_is_left_to_whom_it_is_held_for() -> None:
         jobs[0].selections_or_raise()
 
 
-def test_a_filter_that_fails_fails_its_own_job_only() -> None:
+def test_a_failing_filter_fails_only_its_job() -> None:
     class Picky:
         def host_passes(self, host: object, spec: RequestSpec) -> bool:
             if spec.name == "poison":
@@ -178,7 +178,7 @@ def test_a_filter_that_fails_fails_its_own_job_only() -> None:
     assert str(jobs[0].error) == "filter Picky failed: KeyError: 'rack'"
 
 
-def test_a_filter_that_fails_where_alternates_are_looked_for_costs_its_own_job_these_only() -> None:
+def test_a_filter_failing_for_alternates_costs_only_these() -> None:
     class Picky:
         def host_passes(self, host: HostState, spec: RequestSpec) -> bool:
             if spec.name == "poison" and host.instances:  # not before another batch of the transaction has been placed
@@ -197,7 +197,7 @@ def test_a_filter_that_fails_where_alternates_are_looked_for_costs_its_own_job_t
 
 
 class TestAYoungProcess:
-    def test_does_not_refuse_what_a_silent_host_might_take(self) -> None:
+    def test_a_silent_host_that_might_fit_prevents_refusal(self) -> None:
         ledger = Ledger(2)
         jobs = [job(fleet.spec())]
         made = attempt(ledger.table, jobs, young=True, alive_since=time.monotonic() + 1000)
@@ -231,7 +231,7 @@ def test_running_the_transaction_anew_starts_from_nothing() -> None:
 
 @pytest.mark.parametrize("policy", [None, *GroupPolicy])
 @pytest.mark.parametrize("count", [1, 3])
-def test_a_plan_that_stands_is_what_a_second_look_would_find(policy: GroupPolicy | None, count: int) -> None:
+def test_a_standing_plan_equals_a_second_look(policy: GroupPolicy | None, count: int) -> None:
     """What is found with the plan - its alternates - is not looked for again."""
     asked = [fleet.spec(group=fleet.group(policy) if policy else None) for _ in range(2)]
 

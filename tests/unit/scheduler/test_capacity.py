@@ -98,7 +98,7 @@ def _take_set(table: HostTable, driver: SchedulerDriver, requests: list[Request]
     return True
 
 
-def test_a_request_that_takes_nothing_is_counted_up_to_a_limit() -> None:
+def test_a_request_taking_nothing_counts_to_a_limit() -> None:
     table = table_of([(4, 4096, 100, 0)])
     nothing = fleet.flavor_asking({"VCPU": 0, "MEMORY_MB": 0, "DISK_GB": 0})
     counted = capacity.host_room(table, fleet.driver(), request_of(table, nothing))
@@ -115,7 +115,7 @@ def test_custom_resources_and_closed_cells_count() -> None:
     assert (told.filters[0].name, told.filters[0].after) == ("ResourceClassFilter", 3)
 
 
-def test_a_filter_of_a_site_limits_what_it_says() -> None:
+def test_a_site_filter_limits_capacity() -> None:
     class AtMostThree:
         reason = "full enough"
 

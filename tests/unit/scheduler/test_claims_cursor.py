@@ -15,7 +15,7 @@ def test_it_starts_behind_what_was_read() -> None:
     assert Cursor(rows).recent_position() == ({2: 3, 1: 9}, 2) or Cursor(rows).recent_position() == ({1: 9, 2: 3}, 2)
 
 
-def test_a_writer_that_drew_its_id_before_but_committed_later_is_asked_too() -> None:
+def test_a_late_committing_writer_is_queried_too() -> None:
     cursor = Cursor()
     cursor.note_writer(4, 10)
     numbers, newest = cursor.recent_position()
@@ -30,7 +30,7 @@ def test_it_never_goes_back() -> None:
     assert cursor.recent_position() == ({1: 9}, 1)
 
 
-def test_every_look_asks_the_writers_heard_of_last_and_the_rest_in_turn() -> None:
+def test_looks_query_recent_writers_and_others_in_turn() -> None:
     writers = RECENT_WRITERS + WRITERS_PER_ROUND + 10
     cursor = Cursor()
     cursor.note_writer(writers, 1)
@@ -45,7 +45,7 @@ def test_every_look_asks_the_writers_heard_of_last_and_the_rest_in_turn() -> Non
     assert cursor.next_position()[0] == turns[0]
 
 
-def test_a_writer_without_rows_of_its_own_is_asked_for_once_and_by_name_from_then_on() -> None:
+def test_a_writer_without_rows_is_queried_by_name() -> None:
     cursor = Cursor()
     cursor.note_newest(7)
     numbers, newest = cursor.recent_position()
@@ -56,7 +56,7 @@ def test_a_writer_without_rows_of_its_own_is_asked_for_once_and_by_name_from_the
     assert cursor.recent_position() == ({**numbers, 7: 3}, 7)
 
 
-def test_it_does_not_grow_with_the_writers_that_ever_were() -> None:
+def test_the_cursor_does_not_grow_with_past_writers() -> None:
     cursor = Cursor()
     for writer in range(1, 10 * WRITERS_KEPT, 7):
         cursor.note_writer(writer, writer)

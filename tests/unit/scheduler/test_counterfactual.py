@@ -60,7 +60,7 @@ def full(table: HostTable, host: int, vcpus: int) -> None:
 
 
 class TestWords:
-    def test_a_size_is_less_by_as_little_as_will_do(self) -> None:
+    def test_a_size_shrinks_by_the_least_sufficient_amount(self) -> None:
         table = fleet.table([fleet.node("h0", vcpus=6), fleet.node("h1", vcpus=4, memory_mb=1000)])
         assert told(table, fleet.spec(fleet.flavor(vcpus=8))) == ["with a flavor of 2 vCPUs less"]
         assert told(table, fleet.spec(fleet.flavor(vcpus=7))) == ["with a flavor of 1 vCPU less"]
@@ -74,7 +74,7 @@ class TestWords:
             "with a flavor of 6 vCPUs less",
         ]
 
-    def test_a_group_that_goes_to_one_host_needs_one_with_room_for_all(self) -> None:
+    def test_a_one_host_group_needs_room_for_all(self) -> None:
         """Not the one that is best for its first member."""
         table = fleet.table([fleet.node("h0", vcpus=2, memory_mb=2**20), fleet.node("h1", vcpus=6)])
         asked = fleet.spec(fleet.flavor(vcpus=3), group=fleet.group(GroupPolicy.AFFINITY))
@@ -146,7 +146,7 @@ class TestWords:
         assert (smaller.asked, smaller.less) == (Asked.VCPUS, 2)
         assert (fewer.asked, fewer.less) == (Asked.SERVERS, 2)
 
-    def test_of_a_batch_that_may_be_smaller_as_many_as_it_needs(self) -> None:
+    def test_a_reducible_batch_shrinks_only_as_needed(self) -> None:
         named = {"h0": "z0", "h1": "z1", "h2": "z1"}
         table = fleet.table([fleet.node(f"h{n}", vcpus=4) for n in range(3)], named)
         asked = fleet.spec(fleet.flavor(vcpus=4), availability_zone="z0", group=fleet.group(GroupPolicy.ANTI_AFFINITY))
@@ -161,7 +161,7 @@ class TestWords:
         assert told(table, fleet.spec(fleet.flavor(vcpus=2)), 3, max_instances_per_host=2) == ["with 1 server fewer"]
 
 
-def test_nothing_is_left_on_the_table_or_in_the_request() -> None:
+def test_nothing_remains_on_the_table_or_request() -> None:
     table = fleet.table([fleet.node(f"h{n}", vcpus=2) for n in range(4)])
     together = fleet.group(GroupPolicy.AFFINITY)
     request = fleet.request(fleet.spec(fleet.flavor(vcpus=2), group=together, ignore_hosts=("h0",)), table)
@@ -180,7 +180,7 @@ class Fussy:
         return False
 
 
-def test_a_filter_that_fails_at_what_was_not_asked_costs_the_answer_only(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_failing_filter_costs_only_the_extra_answer(caplog: pytest.LogCaptureFixture) -> None:
     table = fleet.table([fleet.node("h0")])
     driver = fleet.driver()
     driver.filters = (*driver.filters, Adapter(SchedulerSettings(), "Fussy", Fussy()))
@@ -263,7 +263,7 @@ def applied(spec: RequestSpec, relaxation: Relaxation, less: int, place: str | N
 
 @given(NODES, REQUESTS, st.integers(1, 5))
 @examples(150)
-def test_what_is_told_is_enough_and_less_is_not(
+def test_a_suggestion_is_sufficient_and_less_is_not(
     nodes: list[tuple[int, int, int, int, bool]], wanted: dict[str, Any], count: int
 ) -> None:
     table, driver, spec = made(nodes), fleet.driver(enabled_filters=FILTERS), spec_of(wanted)

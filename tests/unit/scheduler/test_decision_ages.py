@@ -10,7 +10,7 @@ def test_few_cells_are_all_named() -> None:
     assert _recorded_ages(ages, ()) == ages
 
 
-def test_of_many_cells_only_those_that_matter_are_named() -> None:
+def test_only_relevant_cells_of_many_are_named() -> None:
     ages: dict[str, float | None] = {f"cell{n}": 0.1 for n in range(1000)}
     ages |= {"late": 90.0, "silent": None}
     assert _recorded_ages(ages, {"cell7", None}) == {"cell7": 0.1, "late": 90.0, "silent": None}

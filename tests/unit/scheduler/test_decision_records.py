@@ -10,7 +10,7 @@ from tests.support import fleet
 from tests.support.attempts import Ledger, attempt, begun, job, overtaken
 
 
-def test_what_would_have_been_enough_is_told_beside_all_that_is_placed() -> None:
+def test_a_sufficient_change_is_recorded_beside_placements() -> None:
     ledger = Ledger(4)
     jobs = [job(fleet.spec(fleet.flavor(vcpus=17)), 2), job(fleet.spec(fleet.flavor(vcpus=16)), 3)]
     made = attempt(ledger.table, jobs)
@@ -29,7 +29,7 @@ def test_hosts_that_others_took_first() -> None:
     assert decision.choices[0].host not in decision.taken
 
 
-def test_they_are_counted_over_all_attempts_of_a_call() -> None:
+def test_conflicts_count_over_all_attempts_of_a_call() -> None:
     ledger, jobs, lost, first, more = overtaken(2)
     assert more
     assert not lost.confirm_locked([])
@@ -41,7 +41,7 @@ def test_they_are_counted_over_all_attempts_of_a_call() -> None:
     assert (decision.conflicts, decision.taken) == (2, (f"h{first - 1}", f"h{second - 1}")), "full, and in other hands"
 
 
-def test_the_winner_is_among_the_hosts_with_scores_even_if_drawn_from_further_down() -> None:
+def test_the_winner_is_always_among_the_scored_hosts() -> None:
     ledger = Ledger(40)
     for _ in range(10):
         jobs = [job(fleet.spec())]
@@ -52,7 +52,7 @@ def test_the_winner_is_among_the_hosts_with_scores_even_if_drawn_from_further_do
         assert winner.parts["RAMWeigher"] == 1.0
 
 
-def test_a_claim_that_was_kept_is_told_with_its_cell() -> None:
+def test_a_standing_claim_is_recorded_with_its_cell() -> None:
     ledger = Ledger(4)
     [asked] = jobs = [job(fleet.spec(), 2)]
     kept = Selection(host="h3", node="h3", cell_uuid=fleet.CELLS[1])
@@ -63,7 +63,7 @@ def test_a_claim_that_was_kept_is_told_with_its_cell() -> None:
     assert (decision.choices[0].host, decision.choices[0].cell) == ("h3", "cell2")
 
 
-def test_filters_that_refused_nothing_take_little_of_the_record_and_are_read_whole() -> None:
+def test_filters_without_refusals_are_recorded_briefly_and_completely() -> None:
     ledger = Ledger(4)
     jobs = [job(fleet.spec())]
     made = attempt(ledger.table, jobs)

@@ -50,13 +50,11 @@ def count(name: str, before: int, after: int, reason: str = "") -> FilterCount:
         ),
     ],
 )
-def test_the_filter_driver_says_which_filters_left_how_many(
-    counts: list[FilterCount], found: int, wanted: int, sentence: str
-) -> None:
+def test_the_filter_driver_counts_hosts_after_filters(counts: list[FilterCount], found: int, wanted: int, sentence: str) -> None:
     assert fleet.driver().refusal_message(counts, 24, found, wanted) == sentence
 
 
-def test_the_filter_driver_says_that_the_fleet_is_empty() -> None:
+def test_the_filter_driver_reports_an_empty_fleet() -> None:
     assert fleet.driver().refusal_message([], 0, 0, 1) == "No valid host was found: no host is known yet."
 
 
@@ -69,7 +67,7 @@ class Emptiest(FilterScheduler):
 
 
 @given(st.lists(st.integers(1, 6), max_size=12), st.integers(1, 3), st.booleans(), st.integers(0, 99))
-def test_one_host_is_chosen_as_by_a_plan_and_not_taken(sizes: list[int], subset: int, is_own: bool, seed: int) -> None:
+def test_one_host_is_chosen_as_planned_without_taking(sizes: list[int], subset: int, is_own: bool, seed: int) -> None:
     table = fleet.table([fleet.node(f"h{n}", vcpus=vcpus) for n, vcpus in enumerate(sizes)])
     settings = SchedulerSettings(host_subset_size=subset)
     given_by = fleet.driver(host_subset_size=subset)
@@ -170,13 +168,13 @@ class TestOnesOwn:
             raise jobs[0].error
         return [table.hosts[row] for row in jobs[0].rows.values()]
 
-    def test_it_decides_and_what_it_takes_on_the_way_counts_once(self) -> None:
+    def test_a_driver_decides_and_its_takings_count_once(self) -> None:
         table = self.table()
         free = table.free_vcpus.tolist()
         assert self.hosts(table, f"{__name__}:WorstFirst", 3) == ["h0", "h0", "h1"]
         assert table.free_vcpus.tolist() == free, "a plan leaves nothing behind"
 
-    def test_it_cannot_put_more_on_a_host_than_its_filters_let_pass(self) -> None:
+    def test_a_driver_cannot_exceed_its_filters(self) -> None:
         assert self.hosts(self.table(), f"{__name__}:Overfull", 2) == ["h0", "h0"]
         table = self.table()
         free = table.free_vcpus.tolist()
@@ -184,7 +182,7 @@ class TestOnesOwn:
             self.hosts(table, f"{__name__}:Overfull", 3)
         assert table.free_vcpus.tolist() == free
 
-    def test_the_one_of_the_document_fills_hosts_up_by_name(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_the_documented_driver_fills_hosts_by_name(self, monkeypatch: pytest.MonkeyPatch) -> None:
         [example] = re.findall(r"```py\n(.*?)```", DOCUMENT.read_text(), re.DOTALL)
         module = types.ModuleType("site_placement")
         exec(example, module.__dict__)

@@ -61,20 +61,20 @@ class TestCounts:
         ]
         assert [table.hosts[row] for row in found.passing_rows] == ["h3"]
 
-    def test_filters_after_the_one_that_left_none_are_not_asked(self) -> None:
+    def test_filters_after_an_empty_result_are_not_run(self) -> None:
         table = equal(3)
         request = fleet.request(fleet.spec(fleet.flavor(memory_mb=10**9, vcpus=10**9)), table)
         found = survey(table, fleet.driver(enabled_filters=("RamFilter", "CoreFilter")), request)
         assert [(c.name, c.after) for c in found.filter_counts] == [("RamFilter", 0)]
 
-    def test_hosts_that_may_not_be_chosen_at_all_are_told_first(self) -> None:
+    def test_ineligible_hosts_are_counted_first(self) -> None:
         table = equal(3)
         table.set_topology(fleet.cells(), {"h0": ONE}, {})
         found = survey(table, fleet.driver(), fleet.request(fleet.spec(), table))
         first = found.filter_counts[0]
         assert (first.name, first.before, first.after) == ("HostMapping", 3, 1)
 
-    def test_what_the_request_demands_is_told_where_it_demands_something(self) -> None:
+    def test_request_demands_are_counted_only_where_present(self) -> None:
         table = equal(3)
         names = {c.name for c in survey(table, fleet.driver(), fleet.request(fleet.spec(), table)).filter_counts}
         assert "IgnoreHosts" not in names
@@ -100,7 +100,7 @@ class TestSpreading:
         )
         assert sorted(Counter(place(equal(4, vcpus=10), fleet.spec(), 25, driver)).values()) == [5, 10, 10]
 
-    def test_counting_instances_alone_spreads_even_from_an_empty_fleet(self) -> None:
+    def test_counting_instances_alone_spreads_from_an_empty_fleet(self) -> None:
         driver = fleet.driver(enabled_weighers=("NumInstancesWeigher",), num_instances_weight_multiplier=-1.0)
         assert set(Counter(place(equal(4), fleet.spec(), 8, driver)).values()) == {2}
 
@@ -109,13 +109,13 @@ class TestSpreading:
 
 
 class TestChance:
-    def test_ties_fall_differently_for_another_seed_and_alike_for_the_same(self) -> None:
+    def test_ties_fall_by_seed(self) -> None:
         table = equal(50)
         first = [place(table, fleet.spec(), 1, seed=seed)[0] for seed in range(20)]
         assert len(set(first)) > 10
         assert first == [place(table, fleet.spec(), 1, seed=seed)[0] for seed in range(20)]
 
-    def test_ties_do_not_depend_on_the_place_in_the_table(self) -> None:
+    def test_ties_do_not_depend_on_table_position(self) -> None:
         nodes = [fleet.node(f"h{n}") for n in range(10)]
         homes = dict.fromkeys((n.host for n in nodes), ONE)
         winners = set()
@@ -138,7 +138,7 @@ class TestChance:
         winners = {place(table, fleet.spec(), 1, driver, seed=seed)[0] for seed in range(60)}
         assert winners == {"h0", "h1", "h2"}
 
-    def test_the_draw_is_the_same_whatever_the_order_of_the_rows(self) -> None:
+    def test_the_draw_does_not_depend_on_row_order(self) -> None:
         """Two schedulers with the same knowledge have heard of the hosts in another order."""
         nodes = [fleet.node(f"h{n}", memory_mb=65536 - 1000 * (n // 2)) for n in range(8)]
         homes = {node.host: fleet.CELLS[n % len(fleet.CELLS)] for n, node in enumerate(nodes)}
@@ -154,7 +154,7 @@ class TestChance:
 
         assert winners(range(8)) == winners([5, 0, 7, 3, 1, 6, 2, 4])
 
-    def test_a_subset_larger_than_the_fleet_is_the_fleet(self) -> None:
+    def test_an_oversized_subset_is_the_fleet(self) -> None:
         driver = fleet.driver(host_subset_size=99)
         assert sorted(Counter(place(equal(3, vcpus=2), fleet.spec(), 6, driver)).values()) == [2, 2, 2]
 
@@ -173,16 +173,16 @@ class TestGroups:
         hosts = place(equal(6), fleet.spec(group=fleet.group(GroupPolicy.ANTI_AFFINITY)), 8)
         assert sorted(hosts) == [f"h{n}" for n in range(6)]
 
-    def test_as_many_on_a_host_as_the_policy_allows(self) -> None:
+    def test_a_host_holds_as_many_as_policy_allows(self) -> None:
         hosts = place(equal(3), fleet.spec(group=fleet.group(GroupPolicy.ANTI_AFFINITY, most=2)), 7)
         assert Counter(hosts) == {"h0": 2, "h1": 2, "h2": 2}
 
-    def test_members_of_a_batch_stay_together_until_the_host_is_full(self) -> None:
+    def test_batch_members_stay_together_until_hosts_are_full(self) -> None:
         hosts = place(equal(5, vcpus=4), fleet.spec(group=fleet.group(GroupPolicy.AFFINITY)), 6)
         assert len(hosts) == 4
         assert len(set(hosts)) == 1
 
-    def test_two_nodes_of_one_host_count_as_one_place(self) -> None:
+    def test_two_nodes_of_one_host_are_one_place(self) -> None:
         table = fleet.table([fleet.node("h", node="n1"), fleet.node("h", node="n2")])
         assert len(place(table, fleet.spec(group=fleet.group(GroupPolicy.ANTI_AFFINITY)), 2)) == 1
 
@@ -209,7 +209,7 @@ class TestSitesOwnFilter:
             self.asked.append(host.host)
             return host.host != "h1"
 
-    def test_it_is_asked_about_hosts_that_are_left_only(self) -> None:
+    def test_a_site_filter_sees_remaining_hosts_only(self) -> None:
         from scheduler.filters.adapter import Adapter
 
         table = fleet.table([fleet.node("h0", vcpus=0), fleet.node("h1"), fleet.node("h2")])
@@ -220,7 +220,7 @@ class TestSitesOwnFilter:
         assert "h0" not in own.asked
         assert own.asked.count("h1") <= 1
 
-    def test_it_is_asked_about_the_best_hosts_until_enough_pass(self) -> None:
+    def test_a_site_filter_sees_best_hosts_until_enough(self) -> None:
         from scheduler.filters.adapter import Adapter
 
         table = fleet.table([fleet.node(f"h{n}", vcpus=40 - n, memory_mb=(40 - n) * 1024) for n in range(40)])
@@ -247,7 +247,7 @@ def test_confirming_asks_the_same_of_single_rows() -> None:
     assert engine.fitting_rows(driver, table, request, np.array([0]), 1).tolist() == [False]
 
 
-def test_views_of_rows_agree_with_views_of_the_table() -> None:
+def test_row_views_agree_with_table_views() -> None:
     table = fleet.table([fleet.node(f"h{n}", vcpus=n) for n in range(5)])
     request = fleet.request(fleet.spec(), table)
     rows = np.array([4, 2])
@@ -264,7 +264,7 @@ def test_nothing_is_left_behind_in_the_table(count: int) -> None:
     assert np.array_equal(before, table.free_memory_mb[:3])
 
 
-def test_a_filter_is_not_asked_about_requests_that_leave_out_all_it_heeds() -> None:
+def test_a_filter_skips_requests_without_its_inputs() -> None:
     class Counting(IgnoreHosts):
         asked = 0
 

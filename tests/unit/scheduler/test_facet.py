@@ -18,7 +18,7 @@ VALUES = st.one_of(
 
 @given(st.lists(st.tuples(st.integers(0, 200), VALUES), max_size=40))
 @examples(100)
-def test_it_tells_of_each_row_what_was_put_last(puts: list[tuple[int, Any]]) -> None:
+def test_a_column_returns_the_last_value_of_rows(puts: list[tuple[int, Any]]) -> None:
     facet, expected = DictionaryColumn(), dict.fromkeys(range(201))
     for row, value in puts:
         facet.put_values(np.array([row]), [value])
@@ -27,7 +27,7 @@ def test_it_tells_of_each_row_what_was_put_last(puts: list[tuple[int, Any]]) -> 
     assert [(type(value), value) for value in told] == [(type(value), value) for value in expected.values()]
 
 
-def test_values_that_change_all_the_time_do_not_pile_up() -> None:
+def test_changing_values_do_not_pile_up() -> None:
     facet = DictionaryColumn()
     for n in range(10_000):
         facet.put_values(np.array([n % 5]), [n])

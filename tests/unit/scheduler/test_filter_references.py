@@ -50,7 +50,7 @@ def counted(instances: int, guests: int) -> HostTable:
 
 @given(st.integers(0, 12), st.integers(0, 12), st.integers(1, 12), st.integers(0, 4))
 @examples(60)
-def test_builds_and_instances_are_counted_with_those_of_the_batch(claimed: int, guests: int, most: int, more: int) -> None:
+def test_builds_and_instances_count_with_the_batch(claimed: int, guests: int, most: int, more: int) -> None:
     table = counted(claimed, guests)
     request = fleet.request(fleet.spec(), table)
     limits = SchedulerSettings(max_io_ops_per_host=most, max_instances_per_host=most)
@@ -209,7 +209,7 @@ def test_capabilities(attributes: list[dict[str, Any]], specs: dict[str, str]) -
     assert left(ComputeCapabilitiesFilter, table, asked) == [f"h{n}" for n, told in enumerate(attributes) if reference(told)]
 
 
-def test_hypervisor_and_version_are_capabilities_too_and_an_attribute_that_is_gone_counts_no_more() -> None:
+def test_hypervisor_and_version_count_as_capabilities_until_gone() -> None:
     table = fleet.table([fleet.node("h0", hypervisor_type="kvm", hypervisor_version=6001000), fleet.node("h1")])
     specs = {"capabilities:hypervisor_type": "kvm", "hypervisor_version": ">= 6000000"}
     asked = fleet.spec(Flavor(flavor_id="f", name="f", vcpus=1, memory_mb=1, extra_specs=specs))
@@ -218,7 +218,7 @@ def test_hypervisor_and_version_are_capabilities_too_and_an_attribute_that_is_go
     assert left(ComputeCapabilitiesFilter, table, asked) == []
 
 
-def test_an_attribute_that_is_nested_by_far_too_deep_fails_nobody_elses_request() -> None:
+def test_an_overly_nested_attribute_fails_only_its_request() -> None:
     table = fleet.table(
         [fleet.node("h0", attributes={"cpu_info": "[" * 100_000}), fleet.node("h1", attributes={"cpu_info": {"a": 1}})]
     )
@@ -292,7 +292,7 @@ def test_the_version_of_the_hypervisor(conditions: str, expected: list[str]) -> 
         IsolatedHostsFilter,
     ],
 )
-def test_a_request_that_does_not_call_for_a_filter_is_not_looked_at(kind: type[Filter]) -> None:
+def test_a_filter_skips_requests_not_calling_for_it(kind: type[Filter]) -> None:
     table = fleet.table([fleet.node("h")])
     request = fleet.request(fleet.spec(), table)
     assert kind(SchedulerSettings()).passes(Hosts(table, request), request) is None

@@ -86,7 +86,7 @@ class TestComputeFilter:
         assert left(ComputeFilter, table, fleet.spec(), alive_since=now - 60) == ["up"]
         assert left(ComputeFilter, table, fleet.spec(), alive_since=now - 60, returning_cells=frozenset({0, 1})) == ["up", "silent"]
 
-    def test_silent_hosts_of_cells_that_are_out_of_reach_count_where_asked_for(self) -> None:
+    def test_silent_hosts_of_unreachable_cells_count_on_request(self) -> None:
         table = fleet.table([fleet.node(name) for name in ("silent", "other cell", "stopped")])
         now = time.monotonic()
         table.set_service(ONE, "silent", now - 100, disabled=False, forced_down=False)
@@ -95,7 +95,7 @@ class TestComputeFilter:
         one = frozenset({table.cell_number(ONE)})
         assert left(ComputeFilter, table, fleet.spec(), alive_since=now - 60, unheard_cells=one) == ["silent"]
 
-    def test_a_forced_host_may_be_disabled_but_not_dead_and_not_in_a_closed_cell(self) -> None:
+    def test_a_forced_host_may_be_disabled_not_dead(self) -> None:
         table = fleet.table([fleet.node(n) for n in ("off", "closed", "dead")], states=(CellState.ENABLED, CellState.DRAINING))
         now = time.monotonic()
         table.set_service(ONE, "off", now, disabled=True, forced_down=False)

@@ -24,7 +24,7 @@ def row_of(table: HostTable, host: str) -> int:
     return row
 
 
-def test_a_host_may_be_chosen_once_cell_ledger_and_mapping_agree() -> None:
+def test_a_host_needs_cell_ledger_and_mapping_agreement() -> None:
     table = HostTable()
     node = fleet.node("h")
     table.set_node(ONE, node)
@@ -35,20 +35,20 @@ def test_a_host_may_be_chosen_once_cell_ledger_and_mapping_agree() -> None:
     assert table.eligible[row_of(table, "h")]
 
 
-def test_a_host_mapped_to_another_cell_than_it_reports_from_is_kept_out() -> None:
+def test_a_host_mapped_to_another_cell_is_excluded() -> None:
     table = fleet.table([fleet.node("h")])
     table.set_topology(fleet.cells(), {"h": TWO}, {})
     assert not table.eligible[row_of(table, "h")]
 
 
-def test_a_namesake_in_another_cell_does_not_displace_a_host() -> None:
+def test_a_namesake_elsewhere_does_not_displace_a_host() -> None:
     table = fleet.table([fleet.node("h", memory_mb_used=100)])
     table.set_node(TWO, fleet.node("h", memory_mb_used=60000))
     assert table.eligible[row_of(table, "h")]
     assert table.reported_memory_mb[row_of(table, "h")] == 100
 
 
-def test_a_host_that_moved_to_the_cell_it_is_mapped_to_is_followed() -> None:
+def test_a_host_moved_to_its_mapped_cell_follows() -> None:
     table = fleet.table([fleet.node("h")])
     table.set_topology(fleet.cells(), {"h": TWO}, {})
     table.set_node(TWO, fleet.node("h"))
@@ -73,7 +73,7 @@ def test_forced_down_takes_a_host_out_and_back() -> None:
     assert table.eligible[row_of(table, "h")]
 
 
-def test_what_the_agent_counts_beyond_the_claims_is_not_free() -> None:
+def test_room_counted_beyond_the_claims_is_not_free() -> None:
     table = fleet.table([fleet.node("h", memory_mb=1000)])
     row = row_of(table, "h")
     table.set_inventory(fleet.inventory(1, fleet.node("h", memory_mb=1000), ONE, 2, used_memory_mb=200), now=0.0)
@@ -84,7 +84,7 @@ def test_what_the_agent_counts_beyond_the_claims_is_not_free() -> None:
     assert table.free_memory_mb[row] == 400  # a claim whose guest the agent cannot have counted yet
 
 
-def test_a_guest_counted_before_its_claim_arrived_is_counted_once_when_things_are_quiet() -> None:
+def test_a_guest_before_its_claim_is_counted_once() -> None:
     node = fleet.node("h", memory_mb=1000, memory_mb_used=400)
     table = fleet.table([node])
     row = row_of(table, "h")
@@ -96,7 +96,7 @@ def test_a_guest_counted_before_its_claim_arrived_is_counted_once_when_things_ar
     assert table.free_memory_mb[row] == 600
 
 
-def test_only_hosts_that_have_become_quiet_are_compared_and_all_of_them_once_in_a_while() -> None:
+def test_only_quiet_hosts_are_compared_all_in_turn() -> None:
     nodes = [fleet.node(name, memory_mb=1000, memory_mb_used=400) for name in ("h", "i")]
     table = fleet.table(nodes)
     first, second = row_of(table, "h"), row_of(table, "i")
@@ -110,7 +110,7 @@ def test_only_hosts_that_have_become_quiet_are_compared_and_all_of_them_once_in_
     assert table.settle_counts(quiet + SETTLE_ALL_INTERVAL_S).tolist() == [first, second]
 
 
-def test_a_guest_that_is_reported_before_its_claim_was_read_takes_its_room_once() -> None:
+def test_a_guest_before_its_claim_takes_room_once() -> None:
     """Another scheduler claimed for it, and its agent was quick. Who is there without a claim counts once the ledger was read."""
     table = fleet.table([fleet.node("h", memory_mb=1000, resources={"CUSTOM_GPU": 4})])
     row = row_of(table, "h")
@@ -135,7 +135,7 @@ def test_a_guest_that_is_reported_before_its_claim_was_read_takes_its_room_once(
 
 
 @pytest.mark.parametrize("at_once", [False, True], ids=["one", "many"])
-def test_a_guest_that_is_reported_after_its_claim_was_released_takes_no_room(at_once: bool) -> None:
+def test_a_guest_reported_after_release_takes_no_room(at_once: bool) -> None:
     """It was deleted while the report was under way. What is still there when its agent reports again, or later, is somebody's."""
     table = fleet.table([fleet.node("h", memory_mb=1000)])
     row = row_of(table, "h")
@@ -203,7 +203,7 @@ def test_it_grows_and_keeps_what_it_has() -> None:
     assert table.eligible[:300].all()
 
 
-def test_the_row_of_a_removed_host_is_used_again() -> None:
+def test_a_row_of_a_removed_host_is_reused() -> None:
     table = HostTable()
     table.set_node(ONE, fleet.node("gone", memory_mb_used=5))
     table.set_node(ONE, fleet.node("stays"))
@@ -217,7 +217,7 @@ def test_the_row_of_a_removed_host_is_used_again() -> None:
     assert "gone" not in table.rows_of
 
 
-def test_a_node_no_longer_reported_leaves_but_its_claims_are_remembered() -> None:
+def test_an_unreported_node_leaves_but_its_claims_stay() -> None:
     node = fleet.node("h", vcpus=8)
     table = fleet.table([node])
     table.set_inventory(fleet.inventory(1, node, ONE, 2, used_vcpus=5), now=0.0)
@@ -244,9 +244,7 @@ WORDS = st.lists(st.tuples(st.integers(0, 4), st.integers(0, 3), st.integers(0, 
 
 
 @given(st.lists(WORDS, max_size=4), st.booleans())
-def test_many_rows_of_the_ledger_at_once_are_the_same_as_one_after_the_other(
-    pages: list[list[tuple[int, int, int]]], late: bool
-) -> None:
+def test_ledger_rows_together_equal_ledger_rows_in_turn(pages: list[list[tuple[int, int, int]]], late: bool) -> None:
     nodes = [fleet.node(f"h{n}", vcpus=8, vcpus_used=n) for n in range(5)]
     homes = {node.host: fleet.CELLS[n % 2] for n, node in enumerate(nodes)}
     tables = [HostTable(), HostTable()]
@@ -273,7 +271,7 @@ def seen(table: HostTable) -> dict[str, dict[str, Any]]:
     return {host: {name: getattr(table, name)[row].item() for name in columns} for row, host in enumerate(table.hosts)}
 
 
-def test_a_cell_that_closes_takes_its_hosts_along_and_leaves_all_else_as_it_is() -> None:
+def test_a_closing_cell_takes_only_its_hosts_along() -> None:
     table = fleet.table([fleet.node("h1"), fleet.node("h2")])
     before = seen(table)
     table.set_cells(fleet.cells(CellState.DISABLED, CellState.ENABLED))

@@ -125,7 +125,7 @@ def test_every_word_of_the_vocabulary_has_a_column() -> None:
         ("[" * 100_000, "query: '["),
     ],
 )
-def test_what_cannot_be_read_is_refused_and_no_host_meets_it(text: str, said: str) -> None:
+def test_an_unreadable_condition_is_met_by_no_host(text: str, said: str) -> None:
     with pytest.raises(errors.Invalid) as refused:
         query.parse_query(text)
     assert str(refused.value).startswith(said)
@@ -137,14 +137,14 @@ def test_what_cannot_be_read_is_refused_and_no_host_meets_it(text: str, said: st
 HOW = st.sampled_from(["required", "forbidden", "preferred"])
 
 
-def test_nesting_of_any_depth_is_refused_and_breaks_nothing() -> None:
+def test_nesting_of_any_depth_is_refused_harmlessly() -> None:
     """What is read just so may still be too deep to be shown in the refusal."""
     for depth in range(900, 1050):
         with pytest.raises(errors.Invalid):
             query.parse_query('["=", 1, ' + '{"a":' * depth + "1" + "}" * depth + "]")
 
 
-def test_an_attribute_beyond_what_a_float_holds_is_no_number() -> None:
+def test_an_attribute_beyond_float_range_is_no_number() -> None:
     table = fleet.table([fleet.node("h0", attributes={"rack": 10**400}), fleet.node("h1", attributes={"rack": 3})])
     request = fleet.request(fleet.spec(scheduler_hints={"query": ('[">", "$attributes.rack", 2]',)}), table)
     mask = JsonFilter(SchedulerSettings(json_filter_attributes=("rack",))).passes(Hosts(table, request), request)
@@ -152,7 +152,7 @@ def test_an_attribute_beyond_what_a_float_holds_is_no_number() -> None:
     assert mask.tolist() == [False, True]
 
 
-def test_one_text_on_either_side_of_an_attribute_is_two_conditions() -> None:
+def test_a_text_on_both_sides_is_two_conditions() -> None:
     """Also where the text is itself an operator."""
     table = fleet.table([fleet.node("h", hypervisor_type="=")])
     text = '["and", ["<", "$hypervisor_type", ">"], ["not", [">", "<", "$hypervisor_type"]]]'
@@ -184,7 +184,7 @@ def test_traits(have: list[list[str]], extra: dict[str, str], properties: dict[s
 
 
 @pytest.mark.parametrize("kind", [JsonFilter, TraitsFilter])
-def test_a_request_that_does_not_call_for_it_is_not_looked_at(kind: type[JsonFilter] | type[TraitsFilter]) -> None:
+def test_a_request_not_calling_for_it_is_skipped(kind: type[JsonFilter] | type[TraitsFilter]) -> None:
     table = fleet.table([fleet.node("h")])
     request = fleet.request(fleet.spec(), table)
     assert kind(SchedulerSettings()).passes(Hosts(table, request), request) is None

@@ -20,7 +20,7 @@ def score_columns(size: int) -> st.SearchStrategy[Any]:
 
 
 @given(st.data(), SIZES, st.integers(1, 100))
-def test_best_rows_come_first_and_equals_keep_their_order(data: st.DataObject, size: int, count: int) -> None:
+def test_best_rows_come_first_with_equals_in_order(data: st.DataObject, size: int, count: int) -> None:
     scores = data.draw(score_columns(size))
     rows = np.arange(size) + 1000
     best, best_scores = kernels.order_best(rows, scores, count)
@@ -31,7 +31,7 @@ def test_best_rows_come_first_and_equals_keep_their_order(data: st.DataObject, s
 
 
 @given(st.data(), SIZES, st.integers(1, 100))
-def test_best_rows_of_a_cell_are_those_of_its_rows_alone(data: st.DataObject, size: int, count: int) -> None:
+def test_best_rows_of_cells_ignore_other_rows(data: st.DataObject, size: int, count: int) -> None:
     scores = data.draw(score_columns(size))
     rows = np.arange(size)
     cells = data.draw(nps.arrays(np.int64, size, elements=st.integers(0, 2)))
@@ -67,7 +67,7 @@ def test_scaled_weights_are_added_in_place(data: st.DataObject, size: int, low: 
 
 
 @given(st.integers(0, 2**64 - 1), st.floats(1e-6, 1.0))
-def test_noise_is_below_its_bound_and_differs_by_seed(seed: int, bound: float) -> None:
+def test_noise_is_bounded_and_differs_by_seed(seed: int, bound: float) -> None:
     salts = np.arange(1, 500, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
     noise = kernels.seeded_noise(salts, seed, bound)
 

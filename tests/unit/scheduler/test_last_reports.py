@@ -18,7 +18,7 @@ def looked(
     return heard_at.tolist(), news.tolist()
 
 
-def test_the_first_look_takes_the_age_and_later_ones_the_count() -> None:
+def test_first_looks_take_ages_and_later_ones_counts() -> None:
     reports = LastReports()
     assert looked(reports, 100.0, "h1", age=40.0) == ([60.0], [True])
     assert looked(reports, 110.0, "h1", age=50.0) == ([60.0], [False])
@@ -38,7 +38,7 @@ def test_some_of_many_have_news() -> None:
     assert looked(reports, 2.0, "h4", "h3", "h1", counts=[1, 2, 1]) == ([2.0, 2.0, 1.0], [True, True, False])
 
 
-def test_a_newcomer_takes_the_place_of_a_host_that_is_gone() -> None:
+def test_a_newcomer_takes_the_place_of_gone_hosts() -> None:
     reports = LastReports()
     for number, host in enumerate(("h1", "h2", "h3")):
         looked(reports, float(number), host)

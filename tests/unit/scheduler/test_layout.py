@@ -59,7 +59,7 @@ def seen(table: HostTable) -> dict[str, Any]:
 
 @given(STATES)
 @examples(200)
-def test_a_changed_layout_is_the_same_as_a_new_one(states: list[tuple[dict[str, str], dict[int, Any]]]) -> None:
+def test_a_changed_layout_equals_a_new_one(states: list[tuple[dict[str, str], dict[int, Any]]]) -> None:
     table = fleet.table([fleet.node(name) for name in NAMES])
     for homes, sets in states:
         change(table, homes, aggregates_of(sets))
@@ -72,7 +72,7 @@ def test_a_changed_layout_is_the_same_as_a_new_one(states: list[tuple[dict[str, 
         )
 
 
-def test_only_the_rows_of_hosts_that_changed_are_touched() -> None:
+def test_only_rows_of_changed_hosts_are_touched() -> None:
     homes = dict.fromkeys(NAMES, fleet.CELLS[0])
     racks = [Aggregate(id=n, name=name, hosts=(name,), metadata={"rack": name}) for n, name in enumerate(NAMES)]
     table = fleet.table([fleet.node(name) for name in NAMES])
@@ -92,7 +92,7 @@ def test_only_the_rows_of_hosts_that_changed_are_touched() -> None:
     assert table.change_count == before
 
 
-def test_combinations_that_nobody_is_in_are_dropped_some_day() -> None:
+def test_unused_combinations_are_eventually_dropped() -> None:
     some = Aggregates([Aggregate(id=1, name="a", hosts=("h",))])
     for n in range(2, 3 * aggregation.SPARE_COMBINATIONS):
         some = Aggregates([Aggregate(id=n, name="a", hosts=("h",))], some)
@@ -114,7 +114,7 @@ def test_answers_are_forgotten_when_the_aggregates_change() -> None:
     assert not has[table.aggregation[0]]
 
 
-def test_a_host_is_awaited_from_its_mapping_until_its_cell_and_the_ledger_have_spoken() -> None:
+def test_a_mapped_host_is_awaited_until_fully_known() -> None:
     table = fleet.table([fleet.node("h0")])
     since = time.monotonic()
     change(table, {"h0": fleet.CELLS[0], "new": fleet.CELLS[0]}, [])

@@ -111,7 +111,7 @@ class Steps:
 
 
 @pytest.mark.parametrize("seed", range(60))
-def test_they_are_counted_alike_while_plans_add_and_give_back(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_members_count_alike_while_plans_add_and_return(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     if seed % 2:
         monkeypatch.setattr(members_module, "FEW_ROWS", 2)
     if seed % 3:
@@ -125,7 +125,7 @@ def test_they_are_counted_alike_while_plans_add_and_give_back(seed: int, monkeyp
         world.chance.choice(each_step)()
 
 
-def test_a_view_sees_what_is_added_to_the_others() -> None:
+def test_a_view_sees_additions_of_the_others() -> None:
     slots = [Slot(group_uuid="g", instance_uuid=str(n), host=f"h{n}") for n in range(3)]
     shared = Members(slots)
     one, other = shared.view_without(slots[:1]), shared.view_without(slots[1:2])
@@ -145,7 +145,7 @@ class CountingIndex(dict[str, tuple[int, ...]]):
         return super().get(name, default)
 
 
-def test_of_another_text_only_new_names_are_looked_up(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_new_names_of_another_text_are_resolved(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(named_rows, "RECENT_NAMES", 0)
     index = CountingIndex({f"h{n}": (n,) for n in range(400)})
     named, chance = NamedRows(index), random.Random(4)
@@ -175,7 +175,7 @@ def test_any_text_may_follow_any_other(seed: int) -> None:
         assert found.tolist() == [{"a": 0, "aa": 1, "ab": 2, "b": 3, "ba": 4}.get(name, -1) for name in names]
 
 
-def test_texts_are_forgotten_when_there_are_many_and_when_a_host_comes(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_texts_are_forgotten_when_many_or_outdated(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(named_rows, "RECENT_TEXTS", 2)
     table = fleet.table([fleet.node(f"h{n}") for n in range(3)])
     for group in range(5):

@@ -43,7 +43,7 @@ POLICIES = st.sampled_from([None, GroupPolicy.AFFINITY, GroupPolicy.ANTI_AFFINIT
     others=st.lists(st.sampled_from(NAMES), max_size=3, unique=True),
 )
 @examples(300)
-def test_a_move_finds_a_host_exactly_where_the_rules_leave_one(
+def test_a_move_finds_a_host_whenever_rules_allow(
     kind: MoveKind,
     same_host: bool,
     taken: list[int],
@@ -101,7 +101,7 @@ def in_group(host: str, kind: MoveKind, policy: GroupPolicy | None, others: Sequ
     return not (policy is GroupPolicy.ANTI_AFFINITY and host in left)
 
 
-def test_a_request_for_a_move_is_rid_of_what_was_asked_for_the_boot_only() -> None:
+def test_a_move_request_drops_the_boot_only_fields() -> None:
     move = Move(kind=MoveKind.RESIZE, instance_uuid=SERVER, source_host="h0", source_cell_uuid=fleet.CELLS[0])
     spec = fleet.spec(num_instances=5, min_count=2, force_hosts=("h0",), ignore_hosts=("h1",))
     asked = spec.for_move(move, "move", fleet.flavor(vcpus=9), Destination(host="h3"))

@@ -17,7 +17,7 @@ def found(named: NamedRows, *hosts: str) -> dict[str, list[int]]:
     return {host: rows[positions == number].tolist() for number, host in enumerate(hosts)}
 
 
-def test_hosts_with_one_row_with_several_and_with_none() -> None:
+def test_hosts_have_one_row_or_several_or_none() -> None:
     named = NamedRows({"a": (3,), "b": (1, 4), "c": (0,)})
     for _ in range(2):
         assert found(named, "a", "b", "nowhere", "c") == {"a": [3], "b": [1, 4], "nowhere": [], "c": [0]}
@@ -44,7 +44,7 @@ def test_a_host_that_comes_or_goes_is_seen() -> None:
     assert found(table.named_rows, "h9", "h1") == {"h9": [1], "h1": []}
 
 
-def test_members_of_some_rows_are_those_of_all_rows() -> None:
+def test_members_of_selected_rows_match_those_of_all() -> None:
     named = NamedRows({"a": (3,), "b": (1, 4), "c": (0,)}, ["C", "b", "other", "A", "B"])
     hosts = ("A", "b", "b", "c", "gone")
     members = Members([Slot(group_uuid="g", instance_uuid=str(n), host=host, held=host == "c") for n, host in enumerate(hosts)])

@@ -39,7 +39,7 @@ def usable(table: HostTable, since: float = 50.0, force_hosts: tuple[str, ...] =
 
 
 @pytest.mark.parametrize("order", list(itertools.permutations([(HOME, 64), (OTHER, 7), (OTHER, 9)])))
-def test_it_is_out_while_both_report_and_back_when_one_is_silent(order: tuple[tuple[str, int], ...]) -> None:
+def test_a_twin_is_out_while_both_report(order: tuple[tuple[str, int], ...]) -> None:
     table = made()
     for cell, vcpus_used in order:
         says(table, cell, fleet.node("twin", vcpus_used=vcpus_used))
@@ -64,7 +64,7 @@ def called_dead(table: HostTable) -> None:
 
 
 @pytest.mark.parametrize("end", [stopping, called_dead])
-def test_an_agent_that_stops_or_was_called_dead_is_in_nobodys_way(end: Callable[[HostTable], None]) -> None:
+def test_a_stopped_or_dead_agent_blocks_nobody(end: Callable[[HostTable], None]) -> None:
     table = made()
     says(table, HOME)
     says(table, OTHER)
@@ -73,7 +73,7 @@ def test_an_agent_that_stops_or_was_called_dead_is_in_nobodys_way(end: Callable[
     assert usable(table) == ["twin"]
 
 
-def test_what_the_other_one_offers_and_uses_is_not_taken_for_the_hosts() -> None:
+def test_resources_of_the_other_twin_are_not_counted() -> None:
     table = made()
     says(table, HOME)
     says(table, OTHER, fleet.node("twin", vcpus_used=16, failed_builds=9.0))
@@ -83,7 +83,7 @@ def test_what_the_other_one_offers_and_uses_is_not_taken_for_the_hosts() -> None
     assert (table.free_vcpus[row], table.failed_builds[row]) == (16.0, 0.0)
 
 
-def test_when_the_other_one_was_heard_of_says_nothing_of_this_one() -> None:
+def test_the_other_twin_proves_nothing_about_this_one() -> None:
     table = made()
     says(table, OTHER)
     table.set_node(HOME, TWIN)  # of its agent nothing was heard yet
@@ -93,7 +93,7 @@ def test_when_the_other_one_was_heard_of_says_nothing_of_this_one() -> None:
     assert usable(table) == ["twin"]
 
 
-def test_a_record_of_one_that_was_silent_long_before_is_no_namesake() -> None:
+def test_a_record_of_long_silence_is_no_namesake() -> None:
     table = made()
     table.expire_name_conflicts(50.0)
     says(table, HOME)
@@ -101,7 +101,7 @@ def test_a_record_of_one_that_was_silent_long_before_is_no_namesake() -> None:
     assert usable(table) == ["twin"]
 
 
-def test_it_is_said_once_with_the_cells_and_that_it_is_over(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_conflict_and_its_end_are_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO")
     table = made(mapped=False)
     for _ in range(3):
@@ -115,7 +115,7 @@ def test_it_is_said_once_with_the_cells_and_that_it_is_over(caplog: pytest.LogCa
     assert caplog.records[-1].message == "host twin reports from one cell again"
 
 
-def test_a_host_mapped_to_another_cell_makes_that_one_be_read_anew() -> None:
+def test_a_foreign_mapping_makes_its_cell_read_anew() -> None:
     table = made()
     says(table, HOME)
     says(table, OTHER, heard_at=float("-inf"))

@@ -101,12 +101,12 @@ class TestWhatIsAsked:
             ({"hw:numa_nodes": "2"}, {"hw_numa_mem.0": "1024", "hw_numa_mem.1": "3072"}, 0),
         ],
     )
-    def test_the_flavor_or_the_image_says_over_how_many_nodes(
+    def test_the_flavor_or_image_decides_the_node_count(
         self, specs: dict[str, str], properties: dict[str, str], count: int
     ) -> None:
         assert numa.requested_nodes(specs, properties, 8, 4096) == count
 
-    def test_a_host_divides_its_capacity_as_its_nodes_are(self) -> None:
+    def test_a_host_divides_its_capacity_like_its_nodes(self) -> None:
         node = host("h", (24, 100_000), (8, 50_000), cpu_allocation_ratio=2.0, reserved_memory_mb=30_000)
         assert node.total_capacity.resources == {
             "NUMA0_VCPU": 48,
@@ -121,7 +121,7 @@ class TestFilter:
     def test_without_nodes_it_is_not_used(self) -> None:
         assert left(fleet.table([host("h")]), flavor(8, nodes=2)) is None
 
-    def test_a_server_is_on_one_node_unless_it_asks_for_more(self) -> None:
+    def test_a_server_is_on_one_node_by_default(self) -> None:
         made = fleet.table([host("h1", (8, 64), (8, 64)), host("h2", (16, 128)), host("h3", (12, 64), (4, 64)), host("h4")])
         assert left(made, flavor(8)) == ["h1", "h2", "h3", "h4"]
         assert left(made, flavor(10)) == ["h2", "h3", "h4"]
@@ -135,12 +135,12 @@ class TestFilter:
         image = Image(id="i", properties={"hw_numa_nodes": "2"})
         assert left(made, flavor(16, 2), image=image) == ["h1"]
 
-    def test_what_cannot_be_divided_goes_to_hosts_that_report_no_nodes(self) -> None:
+    def test_indivisible_servers_go_to_hosts_without_nodes(self) -> None:
         made = fleet.table([host("h1", (8, 64), (8, 64)), host("h2")])
         assert left(made, flavor(3, nodes=2)) == ["h2"]
         assert left(made, flavor(4, 4, nodes=3)) == ["h2"]
 
-    def test_servers_that_are_tied_to_no_node_count_on_each(self) -> None:
+    def test_untied_servers_count_on_every_node(self) -> None:
         nodes = [host("h1", (8, 64), (8, 64))]
         made = fleet.table(nodes)
         claimed = fleet.inventory(
@@ -157,7 +157,7 @@ class TestFilter:
         assert left(made, flavor(2)) == ["h1"]  # unknown guests have 4 more, on no node
         assert left(made, flavor(3)) == []
 
-    def test_a_host_that_reports_other_nodes_is_judged_by_these(self) -> None:
+    def test_reported_nodes_replace_former_ones(self) -> None:
         nodes = [host("h1", (8, 64), (8, 64)), host("h2", (8, 64), (8, 64))]
         made = fleet.table(nodes)
         assert left(made, flavor(16)) == []
@@ -208,7 +208,7 @@ SIZES = st.tuples(st.integers(1, 9), st.integers(1, 9))
 
 
 @given(st.lists(SIZES, min_size=1, max_size=4), st.integers(1, 4), st.tuples(st.integers(0, 3), st.integers(0, 3)), st.data())
-def test_a_host_takes_as_many_servers_as_there_are_ways_for(
+def test_a_host_takes_servers_while_a_way_exists(
     sizes: list[tuple[int, int]], nodes: int, part: tuple[int, int], data: st.DataObject
 ) -> None:
     made = fleet.table([host("other", (1, 1), (1, 1), (1, 1), (1, 1)), host("h", *sizes)])
@@ -237,7 +237,7 @@ def test_a_host_takes_as_many_servers_as_there_are_ways_for(
 
 
 @given(st.integers(0, 10**6))
-def test_what_is_free_on_nodes_follows_from_claims_and_plans(seed: int) -> None:
+def test_free_node_room_follows_claims_and_plans(seed: int) -> None:
     """Of random claims, tied ones and others, plans and their ends: as added up here, and of one row as of all."""
     chance = random.Random(seed)
     counts = [chance.randint(0, 4) for _ in range(4)]
@@ -293,7 +293,7 @@ def check_rooms(made: HostTable, row: int, cap: dict[str, int], known: Any) -> N
 
 
 class TestPlans:
-    def test_a_server_gets_the_node_with_the_least_room_that_is_enough(self) -> None:
+    def test_a_server_gets_the_tightest_sufficient_node(self) -> None:
         made = fleet.table([host("h1", (8, 64), (6, 64), (12, 64))])
         job = job_of(flavor(6), 3)
         plan(made, job)
@@ -323,7 +323,7 @@ class TestPlans:
         [placement] = job.placements
         assert {each.host: each.numa_nodes for each in placement.selections} == {"h1": (0,), "h2": (1,)}
 
-    def test_members_of_an_affinity_group_find_room_on_nodes_of_one_host(self) -> None:
+    def test_affinity_members_find_nodes_of_one_host(self) -> None:
         made = fleet.table([host("h1", (9, 64), (9, 64)), host("h2", (6, 64), (6, 64))])
         job = job_of(flavor(6), 2, group=fleet.group(GroupPolicy.AFFINITY))
         plan(made, job)
@@ -340,7 +340,7 @@ class TestPlans:
         assert answer is not None
         assert [server.numa_nodes for server in answer.servers] == [(1,), (0,)]
 
-    def test_less_of_an_amount_would_have_been_enough_on_a_node(self) -> None:
+    def test_a_smaller_amount_would_fit_a_node(self) -> None:
         made = fleet.table([host("h1", (8, 64), (6, 64))])
         for size, less in ((flavor(10), 2), (flavor(14, nodes=2), 2)):
             job = job_of(size)
@@ -353,7 +353,7 @@ class TestPlans:
         assert job.remedies.relaxations is not None
         assert Asked.EXTRA_SPEC not in {each.asked for each in job.remedies.relaxations}
 
-    def test_the_first_of_an_affinity_group_goes_where_its_nodes_have_room_for_more(self) -> None:
+    def test_the_first_affinity_member_picks_nodes_with_room(self) -> None:
         """h1 has more free in all, but each of its nodes takes one."""
         made = fleet.table([host("h1", (7, 640), (7, 640)), host("h2", (12, 640))])
         driver = fleet.driver(enabled_weighers=("CPUWeigher", "AffinityRoomWeigher"), cpu_weight_multiplier=0.1)

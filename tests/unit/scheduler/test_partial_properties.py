@@ -20,7 +20,7 @@ HOSTS, ROOM = 4, 3
 TAKEN = st.lists(st.integers(0, ROOM), min_size=HOSTS, max_size=HOSTS)
 
 
-def test_a_cell_that_is_out_of_reach_is_not_waited_for() -> None:
+def test_an_unreachable_cell_is_not_awaited() -> None:
     """Of two hosts for two servers each the one is in a cell of which nothing is heard."""
     for least, placed in ((2, 2), (None, 0)):
         ledger = Ledger(2, vcpus=2)
@@ -45,7 +45,7 @@ def test_a_cell_that_is_out_of_reach_is_not_waited_for() -> None:
     policy=st.sampled_from([None, None, GroupPolicy.ANTI_AFFINITY, GroupPolicy.AFFINITY]),
 )
 @examples(300)
-def test_as_many_as_there_is_room_for_if_these_are_enough(
+def test_a_sufficient_part_of_a_batch_is_placed(
     taken: list[int], count: int, least: int | None, kept: int, policy: GroupPolicy | None
 ) -> None:
     """Others take their part between the plan and the locks. Some of the batch may have been placed by an earlier call."""

@@ -59,7 +59,7 @@ def asked(
 
 @given(fleets(), drivers(), SIZES, st.integers(1, 30))
 @examples(200)
-def test_a_plan_never_over_commits_and_places_all_that_fits(
+def test_a_plan_never_over_commits_and_places_maximally(
     table: HostTable, driver: SchedulerDriver, size: tuple[int, int, int], count: int
 ) -> None:
     request = asked(table, size)
@@ -77,7 +77,7 @@ def test_a_plan_never_over_commits_and_places_all_that_fits(
 
 @given(fleets(), SIZES, st.integers(1, 20), WEIGHTS, WEIGHTS)
 @examples(200)
-def test_planning_a_batch_at_once_equals_looking_at_all_hosts_for_every_instance(
+def test_planning_a_batch_equals_planning_single_instances(
     table: HostTable, size: tuple[int, int, int], count: int, ram: float, instances: float
 ) -> None:
     driver = fleet.driver(ram_weight_multiplier=ram, num_instances_weight_multiplier=instances)
@@ -105,7 +105,7 @@ def test_planning_a_batch_at_once_equals_looking_at_all_hosts_for_every_instance
     st.data(),
 )
 @examples(200)
-def test_groups_hold_within_a_batch_and_with_members_placed_before(
+def test_groups_hold_within_batches_and_with_earlier_members(
     table: HostTable, size: tuple[int, int, int], count: int, most: int, policy: GroupPolicy, data: st.DataObject
 ) -> None:
     group = fleet.group(policy, most)
@@ -128,7 +128,7 @@ def test_groups_hold_within_a_batch_and_with_members_placed_before(
 
 @given(fleets(), SIZES, st.integers(1, 10), st.integers(1, 4), st.sampled_from([None, GroupPolicy.ANTI_AFFINITY]))
 @examples(150)
-def test_alternates_are_other_hosts_of_the_same_cell_with_room(
+def test_alternates_are_other_roomy_hosts_of_the_cell(
     table: HostTable, size: tuple[int, int, int], count: int, attempts: int, policy: GroupPolicy | None
 ) -> None:
     vcpus, memory, disk = size

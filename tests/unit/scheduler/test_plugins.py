@@ -22,7 +22,7 @@ from tests.support import fleet
         ({"driver": "random"}, "driver: there is no 'random'", "chance, filter"),
     ],
 )
-def test_a_wrong_name_is_refused_with_the_right_ones(changes: dict[str, object], wrong: str, right: str) -> None:
+def test_a_wrong_name_is_refused_listing_right_ones(changes: dict[str, object], wrong: str, right: str) -> None:
     with pytest.raises(errors.Misconfigured) as refused:
         fleet.driver(**changes)
     assert wrong in str(refused.value)
@@ -34,7 +34,7 @@ def test_a_filter_named_twice_is_refused() -> None:
         fleet.driver(enabled_filters=("RamFilter", "RamFilter"))
 
 
-def test_filters_are_asked_in_configured_order_after_what_the_request_demands() -> None:
+def test_filters_run_in_configured_order_after_request_demands() -> None:
     driver = fleet.driver(enabled_filters=("DiskFilter", "ComputeFilter"))
     places = ["ForceHosts", "RequestedDestination", "RequestedCell", "SourceHost", "IgnoreHosts", "ExcludedCells"]
     always = [*places, "ExcludedHosts", "ResourceClassFilter", "ServerGroupRackFilter"]
@@ -81,17 +81,17 @@ def test_a_plugin_that_is_no_filter_is_refused(site: str) -> None:
         plugins.load_driver(SchedulerSettings(enabled_filters=("Nothing",)))
 
 
-def test_a_plugin_that_cannot_be_made_is_refused_by_its_name(site: str) -> None:
+def test_an_unbuildable_plugin_is_refused_by_its_name(site: str) -> None:
     with pytest.raises(errors.Misconfigured, match=r"enabled_filters: 'Demanding' cannot be used: TypeError: .*missing"):
         plugins.load_driver(SchedulerSettings(enabled_filters=("Demanding",)))
 
 
-def test_a_plugin_that_cannot_be_imported_is_refused_by_its_path(site: str) -> None:
+def test_an_unimportable_plugin_is_refused_by_its_path(site: str) -> None:
     with pytest.raises(errors.Misconfigured, match=f"enabled_filters: '{site}:Missing' cannot be used: AttributeError"):
         plugins.load_driver(SchedulerSettings(enabled_filters=("Broken",)))
 
 
-def test_a_name_that_two_distributions_register_is_refused_with_both_paths(site: str) -> None:
+def test_a_doubly_registered_name_is_refused_with_paths(site: str) -> None:
     with pytest.raises(errors.Misconfigured, match=f"registered twice, as .*:AllHostsFilter and {site}:EvenHosts"):
         plugins.load_driver(SchedulerSettings(enabled_filters=("AllHostsFilter",)))
 
@@ -122,7 +122,7 @@ class TestByPath:
             ("scheduler.drivers.chance:", "cannot be used|is not a class"),
         ],
     )
-    def test_what_is_not_there_or_is_no_driver_is_refused_by_its_name(self, path: str, why: str) -> None:
+    def test_missing_or_invalid_drivers_are_refused_by_name(self, path: str, why: str) -> None:
         with pytest.raises(errors.Misconfigured, match=why) as refused:
             fleet.driver(driver=path)
         assert path in str(refused.value)

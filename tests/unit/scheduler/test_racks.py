@@ -67,12 +67,12 @@ def placed(made: HostTable, asked: RequestSpec, count: int, members: Sequence[Sl
 
 
 class TestMembersPerRack:
-    def test_racks_with_enough_members_are_closed_and_so_are_hosts_without_a_rack(self) -> None:
+    def test_full_racks_and_hosts_without_rack_are_closed(self) -> None:
         assert left(table(), fleet.spec(group=group())) == ["h1", "h2", "h3", "h4", "h5"]
         assert left(table(), fleet.spec(group=group()), slots("H1", "h5")) == ["h3", "h4"]
         assert left(table(), fleet.spec(group=group(2)), slots("h1", "h2", "h5")) == ["h3", "h4", "h5"]
 
-    def test_a_host_in_two_racks_is_in_none_that_is_known(self) -> None:
+    def test_a_host_in_two_racks_is_in_none(self) -> None:
         assert left(table(RACKS | {"d": ("h1",)}), fleet.spec(group=group())) == ["h2", "h3", "h4", "h5"]
 
     def test_all_nodes_of_a_host_are_one_host(self) -> None:
@@ -93,7 +93,7 @@ class TestMembersPerRack:
         request = fleet.request(fleet.spec(group=group(None)), made)
         assert ServerGroupRackFilter(SchedulerSettings()).passes(Hosts(made, request), request) is None
 
-    def test_it_runs_whatever_is_enabled_and_for_forced_hosts(self) -> None:
+    def test_the_rack_filter_applies_always_even_when_forced(self) -> None:
         made, driver = table(), fleet.driver(enabled_filters=("ComputeFilter",))
         for forced, hosts in (((), ["h3", "h4", "h5"]), (("h2", "h3"), ["h3"])):
             request = fleet.request(fleet.spec(group=group(), force_hosts=forced), made, slots("h1"))
@@ -153,7 +153,7 @@ class TestFaultDomains:
         asked = fleet.spec(group=group(), scheduler_hints={"fault_domain": ("1",)})
         assert left(table(), asked, slots("h1", domain="1") + slots("h3", domain="2")) == ["h5"]
 
-    def test_its_own_slots_do_not_restrict_a_server_that_moves(self) -> None:
+    def test_a_moving_server_is_not_restricted_by_itself(self) -> None:
         members = slots("h1", domain="1") + slots("h3", domain="2")
         request = fleet.request(in_domain("2"), table())
         request.members = Members(members).view_without(slots("h1", domain="1"))
@@ -163,7 +163,7 @@ class TestFaultDomains:
         assert [made.hosts[row] for row in np.flatnonzero(mask)] == ["h1", "h2", "h3", "h4", "h5"]
 
     @pytest.mark.parametrize("seed", range(8))
-    def test_looks_at_all_rows_and_at_some_and_the_rows_that_it_names_say_the_same(self, seed: int) -> None:
+    def test_looks_at_all_and_at_named_rows_agree(self, seed: int) -> None:
         chance = random.Random(seed)
         racks = {f"r{n}": tuple(f"h{host}" for host in chance.sample(range(1, 601), 10)) for n in range(70)}
         made, rule = table(racks, hosts=600), ServerGroupRackFilter(SchedulerSettings())

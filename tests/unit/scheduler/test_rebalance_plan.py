@@ -147,7 +147,7 @@ class BusyFleet:
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_what_is_planned_is_possible_whatever_has_happened_meanwhile(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_planned_move_is_possible_despite_later_changes(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rebalance, "HOLD_S", 0.0)
     busy, size = BusyFleet(seed), fleet.flavor(3, 4096, 0)
     spec = fleet.spec(size, group=fleet.group(GroupPolicy.ANTI_AFFINITY) if seed % 4 == 0 else None)

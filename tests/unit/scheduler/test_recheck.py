@@ -46,7 +46,7 @@ def table(racks: dict[str, tuple[str, ...]] | None = None, vcpus: int = 4) -> Ho
     return fleet.table([fleet.node(f"h{n}", vcpus=vcpus) for n in range(1, 5)], aggregates=aggregates)
 
 
-def test_hosts_that_are_full_with_the_held_servers_take_them() -> None:
+def test_hosts_full_with_the_held_servers_take_them() -> None:
     assert held(table(), fleet.spec(fleet.flavor(vcpus=2)), ["h1", "h1", "h2", "h2"]) == ()
 
 
@@ -54,7 +54,7 @@ def test_a_host_that_has_shrunk_does_not() -> None:
     assert held(table(vcpus=3), fleet.spec(fleet.flavor(vcpus=2)), ["h1", "h1", "h2"]) == ("h1",)
 
 
-def test_a_host_that_nobody_knows_any_more_does_not() -> None:
+def test_an_unknown_host_does_not_take_its_server() -> None:
     made = table()
     job = Job(fleet.CONTEXT, fleet.spec(), ("a",))
     assert refusing_hosts(made, fleet.driver(), NOW, job, [("a", 12345, "gone")], []) == ("gone",)
@@ -72,7 +72,7 @@ def test_members_of_an_affinity_group_stay_together() -> None:
     assert held(table(), asked, ["h1", "h1"], [slot("h1")]) == ()
 
 
-def test_racks_that_were_joined_keep_only_what_they_may_have() -> None:
+def test_joined_racks_retain_only_allowed_members() -> None:
     asked = fleet.spec(group=group(max_server_per_rack=1))
     assert held(table({"a": ("h1",), "b": ("h2",), "c": ("h3",)}), asked, ["h1", "h2", "h3"]) == ()
     assert held(table({"a": ("h1", "h2"), "c": ("h3",)}), asked, ["h1", "h2", "h3"]) == ("h2",)

@@ -38,7 +38,7 @@ def found(table: HostTable, asked: RequestSpec, ages: Mapping[str, float | None]
     return unread_cells(table, fleet.request(asked, table, **changes), ages)
 
 
-def test_a_cell_that_never_answered_counts_by_its_ledger() -> None:
+def test_a_cell_without_answers_counts_by_its_ledger() -> None:
     table = half_heard()
     assert found(table, fleet.spec(fleet.flavor(vcpus=2))) == {"cell2"}
     assert found(table, fleet.spec(fleet.flavor(vcpus=3))) == set(), "it has no room"

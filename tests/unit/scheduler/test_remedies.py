@@ -108,7 +108,7 @@ class TestPairs:
         assert (closed.is_for_tenants, ours.is_for_tenants) == (False, True)
         assert ours.as_text == "with a flavor of 7 vCPUs less and 7168 MiB less memory"
 
-    def test_tenants_are_told_a_pair_where_a_cell_alone_would_do(self) -> None:
+    def test_tenants_see_a_pair_where_cells_would_do(self) -> None:
         table = fleet.table(
             [fleet.node("h0", vcpus=1, memory_mb=1024), fleet.node("h1")], states=(CellState.ENABLED, CellState.DISABLED)
         )
@@ -116,7 +116,7 @@ class TestPairs:
         assert [one.asked for one in relaxations or ()] == [Asked.CELL]
         assert [pair.as_text for pair in pairs] == ["with a flavor of 7 vCPUs less and 7168 MiB less memory"]
 
-    def test_a_zone_and_a_cell_are_told_so_that_they_meet(self) -> None:
+    def test_a_zone_and_a_cell_are_paired_consistently(self) -> None:
         zones = {f"h{n}": f"z{n % 3}" for n in range(6)}
         table = fleet.table(
             [fleet.node(f"h{n}", vcpus=8 if n in (3, 5) else 0) for n in range(6)],
@@ -131,7 +131,7 @@ class TestPairs:
         asked = fleet.spec(of(extra_specs={"trait:SSD": "required"}), group=fleet.group(GroupPolicy.ANTI_AFFINITY))
         assert told(table, asked, 3) == ["with 1 server fewer and with a flavor without trait:SSD"]
 
-    def test_of_a_batch_two_amounts_of_which_none_is_less_than_it_need_be(self) -> None:
+    def test_two_amounts_of_a_batch_pair_are_minimal(self) -> None:
         table = fleet.table([fleet.node("h0", vcpus=4, memory_mb=4096), fleet.node("h1", vcpus=4, memory_mb=4096)])
         [pair] = found(table, fleet.spec(of(8, 8192)), 2).pairs
         assert (pair.first.less, pair.second.less) == (4, 4096)
@@ -147,7 +147,7 @@ class TestFlavors:
         assert found(table, asked, 3, flavors=named).largest_flavor == "2.1024", "two on h0"
         assert found(table, asked, 4, flavors=named).largest_flavor == ""
 
-    def test_its_extra_specs_and_its_name_are_conditions_too(self) -> None:
+    def test_extra_specs_and_names_are_conditions_too(self) -> None:
         table = fleet.table([fleet.node("h0", vcpus=4, resources={"CUSTOM_GPU": 1})])
         flavors = [
             of(4, name="a", extra_specs={"trait:SSD": "required"}),
@@ -339,7 +339,7 @@ def both(spec: RequestSpec, pair: RelaxationPair) -> RequestSpec:
 
 @given(NODES, REQUESTS)
 @examples(300, least=30)
-def test_the_pair_is_the_smallest_of_all_pairs_tried_by_hand(nodes: list[Any], asked: dict[str, Any]) -> None:
+def test_the_pair_is_the_smallest_by_exhaustive_search(nodes: list[Any], asked: dict[str, Any]) -> None:
     table, spec = made(nodes), spec_of(asked)
     if fits(table, spec, 1):
         return
@@ -357,9 +357,7 @@ def test_the_pair_is_the_smallest_of_all_pairs_tried_by_hand(nodes: list[Any], a
 
 @given(NODES, REQUESTS, st.integers(2, 4))
 @examples(150, least=20)
-def test_of_a_batch_a_pair_is_enough_and_neither_amount_is_less_than_need_be(
-    nodes: list[Any], asked: dict[str, Any], count: int
-) -> None:
+def test_a_batch_pair_is_enough_with_minimal_amounts(nodes: list[Any], asked: dict[str, Any], count: int) -> None:
     table, spec = made(nodes), spec_of(asked)
     for pair in found(table, spec, count, slots=slots_of(spec)).pairs:
         fewer = pair.first.less if pair.first.asked is Asked.SERVERS else 0
@@ -373,7 +371,7 @@ def test_of_a_batch_a_pair_is_enough_and_neither_amount_is_less_than_need_be(
 
 @given(NODES, REQUESTS, st.integers(1, 3), st.lists(st.tuples(st.integers(1, 5), st.integers(1, 4), st.booleans()), max_size=8))
 @examples(150, least=20)
-def test_the_flavor_is_the_first_that_the_plan_places(
+def test_the_flavor_is_the_first_the_plan_places(
     nodes: list[Any], asked: dict[str, Any], count: int, sizes: list[tuple[int, int, bool]]
 ) -> None:
     table, spec = made(nodes), spec_of(asked)

@@ -244,7 +244,7 @@ def test_a_record_is_all_it_takes(
 
 @given(REPLAYED, ASKED, CONFIGURATIONS, st.sampled_from([1.0, -1.0, 3.0]), st.sampled_from([1.0, -2.0]), st.integers(1, 3))
 @examples(400, least=60)
-def test_with_other_weights_it_is_what_a_scheduler_so_configured_would_have_decided(
+def test_other_weights_replay_like_a_scheduler_configured_so(
     hosts: list[tuple[int, int, int, int, int]], asked: dict[str, Any], options: dict[str, Any], ram: float, cpu: float, subset: int
 ) -> None:
     """Where all hosts are kept, and weighers and filters are the same ones."""
@@ -282,7 +282,7 @@ def test_the_difference_is_named() -> None:
     assert first == "h0 is refused by NumInstancesFilter (too many instances)."
 
 
-def test_a_filter_that_was_not_in_force_looks_at_the_host_of_now() -> None:
+def test_a_newly_enabled_filter_sees_the_current_host() -> None:
     hosts = [(6, 0, 1, 0, 0), (3, 0, 1, 0, 0)]
     spec, decision = recorded(hosts, PLAIN, {"enabled_filters": ("RamFilter", "CoreFilter")}, 1, 0)
     rented = [Aggregate(id=1, name="rented", hosts=("h0",), metadata={"filter_tenant_id": "bank"})]
@@ -309,7 +309,7 @@ def test_a_batch_that_was_packed_is_replayed_whole(monkeypatch: pytest.MonkeyPat
     assert servers[0].now == servers[0].then
 
 
-def test_what_a_packing_scheduler_chose_of_its_stripe_is_replayed() -> None:
+def test_a_packing_decision_with_stripes_is_replayed() -> None:
     """The best host of all is of the other stripe: only with the weight of then is the chosen one the best again."""
     hosts = [(8, 5, 8, 0, 0), (8, 7, 8, 0, 0), (8, 4, 8, 0, 0)]
     table, _ = varied(hosts, PLAIN)
@@ -323,7 +323,7 @@ def test_what_a_packing_scheduler_chose_of_its_stripe_is_replayed() -> None:
     assert [each.parts["Stripe"] for each in decision.candidates] == [1000.0, 1000.0, 0.0]
 
 
-def test_a_record_has_the_settings_that_are_not_those_of_the_first_records() -> None:
+def test_a_record_has_settings_differing_from_the_first() -> None:
     spreading = SchedulerSettings(enabled_weighers=SPREADING_WEIGHERS, leftover_from=0.0)
     assert kept_settings(spreading) == {}
     assert settings_of({}) == spreading
@@ -332,7 +332,7 @@ def test_a_record_has_the_settings_that_are_not_those_of_the_first_records() -> 
     assert settings_of(stored.load_text(stored.dump_value(kept_settings(default)), dict[str, Any])) == default
 
 
-def test_records_that_hold_too_little_are_refused_in_one_sentence() -> None:
+def test_incomplete_records_are_refused_in_one_sentence() -> None:
     spec, decision = recorded([(6, 0, 1, 0, 0)], PLAIN, {}, 1, 0)
     with pytest.raises(errors.Invalid, match="a release stored it that kept no hosts"):
         replay_decision(msgspec.structs.replace(decision, basis=None), spec, CELL_UUIDS)

@@ -69,13 +69,13 @@ class TestFilter:
         rows = np.arange(table.size)[::-1]
         assert FILTER.passes(Hosts(table, request, rows, more), request).tolist() == mask.tolist()[::-1]  # type: ignore[union-attr]  # a mask
 
-    def test_a_request_that_asks_for_none_is_not_looked_at(self) -> None:
+    def test_a_request_without_classes_is_skipped(self) -> None:
         table = gpus(2, 0)
         request = fleet.request(fleet.spec(), table)
         assert FILTER.passes(Hosts(table, request), request) is None
         assert FILTER.on_demand
 
-    def test_it_is_in_force_whatever_filters_are_enabled_and_for_forced_hosts_too(self) -> None:
+    def test_the_class_filter_applies_always_even_when_forced(self) -> None:
         table = gpus(1, 0)
         for driver in (fleet.driver(enabled_filters=()), fleet.driver(driver="chance")):
             request = fleet.request(fleet.spec(asking(CUSTOM_GPU=1)), table)
@@ -100,7 +100,7 @@ class TestFilter:
         text = f"No valid host was found: of 2 hosts 0 were left by ResourceClassFilter ({said})."
         assert driver.refusal_message(counts, 2, 0, 1) == text
 
-    def test_a_class_of_which_a_host_offers_nothing_any_more_is_not_offered(self) -> None:
+    def test_a_class_no_longer_offered_is_absent(self) -> None:
         table = gpus(1)
         table.set_inventory(fleet.inventory(1, fleet.node("h0"), fleet.CELLS[0], 2), now=0.0)
         counts = survey(table, fleet.driver(), fleet.request(fleet.spec(asking(CUSTOM_GPU=1)), table)).filter_counts
@@ -108,7 +108,7 @@ class TestFilter:
 
 
 class TestTable:
-    def test_guests_that_nobody_knows_count_until_claims_account_for_them(self) -> None:
+    def test_unknown_guests_count_until_claims_cover_them(self) -> None:
         table, node = gpus(4), fleet.node("h0", resources={"CUSTOM_GPU": 4}, resources_used={"CUSTOM_GPU": 3})
         table.set_node(fleet.CELLS[0], node)
         assert free(table) == [1]
@@ -119,7 +119,7 @@ class TestTable:
         table.settle_counts(100.0 + SETTLE_AFTER_S + 1)
         assert free(table) == [1], "of 3 in use 1 is claimed"
 
-    def test_the_first_word_of_the_ledger_accounts_for_what_was_reported_before(self) -> None:
+    def test_the_first_ledger_word_covers_earlier_reports(self) -> None:
         node = fleet.node("h0", resources={"CUSTOM_GPU": 4}, resources_used={"CUSTOM_GPU": 3})
         table = HostTable()
         table.set_node(fleet.CELLS[0], node)
@@ -137,7 +137,7 @@ class TestTable:
             assert (free(table), free(table, "CUSTOM_NEW")) == ([1, 4], [0, 0])
         assert free(table) == [4, 4]
 
-    def test_a_host_that_goes_leaves_nothing_to_the_next_in_its_row(self) -> None:
+    def test_a_removed_host_leaves_its_row_clean(self) -> None:
         table = gpus(4)
         table.remove_row(0)
         node = fleet.node("new")
@@ -154,7 +154,7 @@ class TestTable:
         each.grow_to(1000)
         assert each.cap.size == each.claimed.size == each.reported.size == each.unaccounted.size >= 1000
 
-    def test_a_filter_of_the_site_sees_what_is_free(self) -> None:
+    def test_a_site_filter_sees_free_classes(self) -> None:
         table = fleet.table([fleet.node("a", resources={"CUSTOM_GPU": 4}), fleet.node("b", resources={"CUSTOM_NIC": 1})])
         request = fleet.request(fleet.spec(asking(CUSTOM_GPU=3)), table)
         assert Hosts(table, request, None, 1).state_at(0).free_resources == {"CUSTOM_GPU": 1}
@@ -171,7 +171,7 @@ GROUPS = st.sampled_from([None, GroupPolicy.ANTI_AFFINITY, GroupPolicy.AFFINITY,
 
 @given(FLEETS, WANTED, st.integers(1, 25), GROUPS)
 @examples(200)
-def test_batches_never_take_more_than_there_is_and_all_that_fits(
+def test_batches_take_all_that_fits_and_never_more(
     hosts: list[tuple[dict[str, int], dict[str, int]]], wanted: dict[str, int], count: int, policy: GroupPolicy | None
 ) -> None:
     table = made(hosts)

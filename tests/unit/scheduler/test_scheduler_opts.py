@@ -42,6 +42,6 @@ def test_what_is_configured_is_taken(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("value", ["nan", "inf", "-1e308"])
-def test_what_no_weight_can_be_multiplied_by_is_refused(tmp_path: Path, value: str) -> None:
+def test_an_unusable_multiplier_is_refused(tmp_path: Path, value: str) -> None:
     with pytest.raises(errors.Misconfigured, match=r"\[scheduler\] build_failure_weight_multiplier: .* is not a number from"):
         load(tmp_path, f"[scheduler]\nbuild_failure_weight_multiplier = {value}\n")

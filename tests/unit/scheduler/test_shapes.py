@@ -245,7 +245,7 @@ def test_a_kept_survey_says_what_a_pass_says(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_a_survey_that_is_made_beside_decisions_says_what_a_pass_says(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_concurrent_survey_equals_a_pass(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(survey_cache, "PAGE_SIZE", 100)
     world = World(seed)
     happenings: list[Callable[[], None]] = [world.claim, world.claim, world.report, world.hear, world.disable, world.arrive]
@@ -269,7 +269,7 @@ def test_a_survey_that_is_made_beside_decisions_says_what_a_pass_says(seed: int,
     assert kept > 3
 
 
-def test_hosts_that_come_go_or_move_to_another_cell_do_not_make_surveys_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_host_changes_do_not_renew_surveys(monkeypatch: pytest.MonkeyPatch) -> None:
     world = World(2)
     asked = fleet.spec(fleet.flavor(vcpus=1, memory_mb=1))
 
@@ -292,7 +292,7 @@ def test_hosts_that_come_go_or_move_to_another_cell_do_not_make_surveys_anew(mon
         assert isinstance(surveyed(), KeptSurvey)
 
 
-def test_surveys_are_made_anew_when_many_hosts_have_come() -> None:
+def test_surveys_are_renewed_when_many_hosts_have_come() -> None:
     world = World(2)
     order = world.table.by_cell
     arrived = 0
@@ -304,7 +304,7 @@ def test_surveys_are_made_anew_when_many_hosts_have_come() -> None:
     world.compare()
 
 
-def test_assumptions_that_a_request_makes_later_are_not_kept() -> None:
+def test_later_assumptions_of_a_request_are_not_stored() -> None:
     world = World(5)
     some = list(world.nodes)[: HOSTS // 2]
     for host in some:
@@ -326,7 +326,7 @@ def test_assumptions_that_a_request_makes_later_are_not_kept() -> None:
 
 
 @pytest.mark.parametrize("policy", GroupPolicy)
-def test_members_of_a_group_do_without_a_pass_over_the_fleet(policy: GroupPolicy, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_group_members_need_no_pass_over_the_fleet(policy: GroupPolicy, monkeypatch: pytest.MonkeyPatch) -> None:
     world = World(3)
     asked = fleet.spec(group=fleet.group(policy))
     slots = [Slot(group_uuid="g", instance_uuid=str(n), host=world.host()) for n in range(40)]
@@ -340,7 +340,7 @@ def test_members_of_a_group_do_without_a_pass_over_the_fleet(policy: GroupPolicy
     assert surveyed().best_rows(1)[0].size == 1
 
 
-def test_the_first_member_of_an_affinity_group_is_weighed_by_its_room_on_all_hosts() -> None:
+def test_first_affinity_members_are_weighed_on_all_hosts() -> None:
     world = World(3)
     asked = fleet.spec(group=fleet.group(GroupPolicy.AFFINITY))
     for _ in range(3):
@@ -361,7 +361,7 @@ class EvenNames:
         return host.host.endswith(("0", "2", "4", "6", "8"))
 
 
-def test_a_filter_of_one_host_at_a_time_is_asked_of_the_best_hosts_of_a_kept_survey() -> None:
+def test_a_host_filter_runs_on_the_best_hosts() -> None:
     world = World(4)
     own = EvenNames()
     world.driver.filters = (*world.driver.filters, Adapter(world.driver.filters[0].settings, "EvenNames", own))
@@ -381,7 +381,7 @@ def test_a_filter_of_one_host_at_a_time_is_asked_of_the_best_hosts_of_a_kept_sur
     assert found.filter_counts == whole.filter_counts
 
 
-def test_what_one_plan_takes_is_seen_by_the_next_and_is_gone_afterwards() -> None:
+def test_a_plan_sees_earlier_takings_and_leaves_none() -> None:
     world = World(1)
     asked = fleet.spec(fleet.flavor(vcpus=8, memory_mb=8192))
 
@@ -401,7 +401,7 @@ def test_what_one_plan_takes_is_seen_by_the_next_and_is_gone_afterwards() -> Non
     assert surveyed().best_rows(1)[0].item(0) == first
 
 
-def test_without_random_ties_the_first_of_equal_hosts_is_the_best() -> None:
+def test_the_first_equal_host_wins_without_random_ties() -> None:
     table = fleet.table([fleet.node(f"h{n}") for n in range(HOSTS)])
     driver = fleet.driver(shuffle_best_same_weighed_hosts=False)
     driver.shapes = Shapes(kept_from=0)
@@ -427,14 +427,14 @@ class OfASite(RamFilter):
     """It says nothing of what it reads."""
 
 
-def test_nothing_is_kept_where_a_filter_does_not_say_what_it_reads() -> None:
+def test_nothing_is_stored_for_filters_without_declared_inputs() -> None:
     world = World(2)
     world.driver.filters = (*world.driver.filters, OfASite(world.driver.filters[0].settings))
     request = fleet.request(fleet.spec(), world.table, alive_since=world.now - EVERY_S)
     assert not any(isinstance(survey(world.table, world.driver, request), KeptSurvey) for _ in range(3))
 
 
-def test_a_weigher_that_no_longer_applies_to_the_fleet_makes_the_survey_anew() -> None:
+def test_an_inapplicable_weigher_renews_the_survey() -> None:
     world = World(2)
     world.driver = fleet.driver(enabled_weighers=("RAMWeigher", "LeftoverWeigher"), leftover_from=0.005)
     world.driver.shapes = Shapes(kept_from=0)

@@ -30,7 +30,7 @@ def met(own: int, *others: int) -> Stripes:
     return stripes
 
 
-def test_those_who_met_prefer_hosts_of_their_own_and_together_have_all() -> None:
+def test_conflicting_schedulers_prefer_disjoint_hosts_covering_all() -> None:
     plain = fleet.driver()
     drivers = [met(7, 3, 11).with_stripe(plain, 1.0), met(3, 11, 7).with_stripe(plain, 1.0), met(11, 3, 7).with_stripe(plain, 1.0)]
     shares = [chosen(driver, 60) for driver in drivers]
@@ -38,7 +38,7 @@ def test_those_who_met_prefer_hosts_of_their_own_and_together_have_all() -> None
     assert set.union(*shares) == {f"h{n}" for n in range(12)}
 
 
-def test_nothing_is_shared_without_a_conflict_or_without_others_or_after_a_while() -> None:
+def test_nothing_is_shared_without_a_recent_conflict() -> None:
     plain = fleet.driver()
     peaceful = Stripes()
     peaceful.note_writers([3], 7, 0.0, conflict=False)
@@ -50,7 +50,7 @@ def test_nothing_is_shared_without_a_conflict_or_without_others_or_after_a_while
     assert stripes.with_stripe(plain, ACTIVE_S + 1.0) is plain
 
 
-def test_a_host_of_another_stripe_is_taken_where_ours_has_none_that_fits() -> None:
+def test_a_foreign_stripe_serves_when_ours_is_full() -> None:
     table = fleet.table([fleet.node("h0", vcpus=1), fleet.node("h1", vcpus=4)])
     request = fleet.request(fleet.spec(fleet.flavor(2)), table)
     for own, other in ((1, 2), (2, 1)):
@@ -60,7 +60,7 @@ def test_a_host_of_another_stripe_is_taken_where_ours_has_none_that_fits() -> No
             assert engine.choose_rows(table, driver, request, found, 2) == [1, 1]
 
 
-def test_the_preference_is_among_the_parts_of_a_score() -> None:
+def test_the_stripe_preference_is_part_of_the_score() -> None:
     table = fleet.table([fleet.node("h0"), fleet.node("h1")])
     request = fleet.request(fleet.spec(), table)
     driver = met(1, 2).with_stripe(fleet.driver(), 1.0)
@@ -78,7 +78,7 @@ def half_used(table: HostTable) -> None:
             table.take_room(row, 1, 2048, 0)
 
 
-def test_those_who_pack_keep_to_hosts_of_their_own_as_long_as_these_have_room() -> None:
+def test_packing_schedulers_stay_on_separate_hosts_while_roomy() -> None:
     table = fleet.table([fleet.node(f"h{n}", vcpus=8, memory_mb=16384) for n in range(8)])
     drivers = [met(own, other).with_stripe(fleet.driver(**PACKING), 1.0) for own, other in ((1, 2), (2, 1))]
     taken: list[set[int]] = [set(), set()]
@@ -91,7 +91,7 @@ def test_those_who_pack_keep_to_hosts_of_their_own_as_long_as_these_have_room() 
         assert taken[0].isdisjoint(taken[1])
 
 
-def test_a_stripe_weighs_as_much_as_packing_where_servers_are_packed_and_1_elsewhere() -> None:
+def test_a_stripe_weighs_like_packing_or_else_one() -> None:
     table = fleet.table([fleet.node(f"h{n}", vcpus=8) for n in range(2)])
     driver = met(1, 2).with_stripe(fleet.driver(**PACKING), 1.0)
 

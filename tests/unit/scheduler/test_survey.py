@@ -71,9 +71,7 @@ def plain(table: HostTable, asked: Request) -> dict[int, float]:
 
 @given(st.integers(0, 2**32), st.sampled_from([1, 3, 400]), st.sampled_from([None, None, "east"]), st.integers(1, 8))
 @examples(8, least=2)
-def test_the_best_of_a_large_fleet_are_those_of_a_plain_look_at_each_host(
-    seed: int, sizes: int, zone: str | None, vcpus: int
-) -> None:
+def test_best_hosts_of_large_fleets_equal_a_scan(seed: int, sizes: int, zone: str | None, vcpus: int) -> None:
     table = big_table(random.Random(seed), sizes)
     filters = (*DEFAULT_FILTERS, "NumInstancesFilter")
     # a fleet that is fuller than leftover_from would be packed
@@ -97,7 +95,7 @@ def test_the_best_of_a_large_fleet_are_those_of_a_plain_look_at_each_host(
 
 @given(st.integers(0, 2**32), st.sampled_from([1, 2, 50]), st.integers(1, 2 * SELECTED_HOSTS))
 @examples(8, least=2)
-def test_chance_puts_equals_in_one_order_however_many_are_asked_for(seed: int, sizes: int, count: int) -> None:
+def test_chance_orders_equals_alike_for_any_count(seed: int, sizes: int, count: int) -> None:
     table = big_table(random.Random(seed), sizes)
     asked = fleet.request(fleet.spec(), table, alive_since=1.0, seed=seed)
     driver: SchedulerDriver = fleet.driver()
@@ -112,7 +110,7 @@ def test_chance_puts_equals_in_one_order_however_many_are_asked_for(seed: int, s
 
 @given(st.integers(0, 2**32), st.sampled_from([GroupPolicy.SOFT_AFFINITY, GroupPolicy.SOFT_ANTI_AFFINITY]), st.integers(0, 60))
 @examples(12, least=4)
-def test_weights_of_a_few_hosts_are_those_that_a_look_at_all_hosts_gives(seed: int, policy: GroupPolicy, count: int) -> None:
+def test_weights_of_few_hosts_equal_the_full_weights(seed: int, policy: GroupPolicy, count: int) -> None:
     chance = random.Random(seed)
     table = big_table(chance, 20)
     driver = fleet.driver(soft_affinity_weight_multiplier=chance.choice((1.0, -0.3)), soft_anti_affinity_weight_multiplier=0.7)
@@ -164,7 +162,7 @@ def test_the_table_says_which_rows_have_changed() -> None:
     assert table.changed_since(before) == {1, 3}
 
 
-def test_after_too_many_changes_any_row_may_have_changed() -> None:
+def test_too_many_changes_make_every_row_suspect() -> None:
     table = fleet.table([fleet.node(f"h{n}") for n in range(5)])
     now = table.change_count
     assert 2 not in table.changed_since(now)

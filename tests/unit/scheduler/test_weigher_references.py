@@ -66,7 +66,7 @@ def test_builds_under_way(hosts: list[tuple[int, int, int, int]], guests: int, m
 
 @given(HOSTS, SIZES, st.integers(0, 2))
 @examples(150)
-def test_what_is_left_has_the_shape_of_the_host(
+def test_the_remaining_room_has_the_shape_of_hosts(
     hosts: list[tuple[int, int, int, int]], size: tuple[int, int, int], more: int
 ) -> None:
     def reference(host: tuple[int, int, int, int]) -> float:
@@ -110,9 +110,7 @@ NODES = st.lists(st.lists(st.tuples(st.integers(1, 8), st.integers(0, 8)), max_s
 
 @given(NODES, st.integers(1, 3), st.integers(1, 2), st.integers(0, 2))
 @examples(100)
-def test_a_host_counts_as_if_all_its_nodes_had_as_much_as_the_fullest(
-    hosts: list[list[tuple[int, int]]], vcpus: int, nodes: int, more: int
-) -> None:
+def test_a_host_counts_like_its_fullest_node(hosts: list[list[tuple[int, int]]], vcpus: int, nodes: int, more: int) -> None:
     def reference(host: list[tuple[int, int]]) -> float:
         cap = sum(has for has, _ in host) or 2
         free = min(has - min(claimed, has) for has, claimed in host) * len(host) if host else 2
@@ -153,14 +151,14 @@ def applies(weigher: LeftoverWeigher, table: HostTable, policy: GroupPolicy | No
 
 
 @pytest.mark.parametrize(("claimed", "chosen"), [((2, 4), 0), ((4, 6), 1)])
-def test_the_defaults_spread_while_there_is_room_and_pack_when_there_is_not(claimed: tuple[int, int], chosen: int) -> None:
+def test_defaults_spread_with_room_and_pack_without(claimed: tuple[int, int], chosen: int) -> None:
     table = fleet_of([(8, 8, 8, each) for each in claimed])
     request, driver = fleet.request(fleet.spec(fleet.flavor(1, 1024, 1)), table), fleet.driver()
     with table.take_tentatively():
         assert engine.choose_rows(table, driver, request, survey(table, driver, request), 1) == [chosen]
 
 
-def test_the_shape_counts_from_a_share_of_the_fleet_on() -> None:
+def test_the_shape_counts_from_a_fleet_share_on() -> None:
     table = fleet_of([(8, 8, 8, 0), (8, 8, 8, 2)])
     table.take_room(0, 4, 1024, 0)  # 6 of 16 vCPUs are used
     weighers = [LeftoverWeigher(SchedulerSettings(leftover_from=share)) for share in (0.0, 0.375, 0.38)]
@@ -173,13 +171,13 @@ def test_the_shape_counts_from_a_share_of_the_fleet_on() -> None:
 
 
 @pytest.mark.parametrize("policy", GroupPolicy)
-def test_members_of_groups_that_packing_would_thwart_are_spread(policy: GroupPolicy) -> None:
+def test_groups_that_packing_would_thwart_are_spread(policy: GroupPolicy) -> None:
     table = fleet_of([(8, 8, 8, 6)])
     assert applies(LeftoverWeigher(SchedulerSettings(leftover_from=0.5)), table, policy) == (policy not in UNPACKED_POLICIES)
     assert applies(LeftoverWeigher(SchedulerSettings(leftover_from=0.0)), table, policy)
 
 
-def test_hosts_that_are_out_of_service_are_no_room() -> None:
+def test_hosts_out_of_service_offer_no_room() -> None:
     table = fleet_of([(8, 8, 8, 6), (8, 8, 8, 0), (8, 8, 8, 0)])
     weigher = LeftoverWeigher(SchedulerSettings(leftover_from=0.7))
     assert not applies(weigher, table)
@@ -190,7 +188,7 @@ def test_hosts_that_are_out_of_service_are_no_room() -> None:
     assert not applies(weigher, table), "a fleet of nothing is not full"
 
 
-def test_how_full_a_large_fleet_is_is_not_looked_at_for_every_request(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_large_fleet_fullness_is_not_read_every_request(monkeypatch: pytest.MonkeyPatch) -> None:
     table = fleet_of([(8, 8, 8, 0)] * (2 * USED_AGAIN_PART))
     weigher, looks = LeftoverWeigher(SchedulerSettings(leftover_from=0.5)), list[int]()
 
@@ -206,7 +204,7 @@ def test_how_full_a_large_fleet_is_is_not_looked_at_for_every_request(monkeypatc
 
 
 @pytest.mark.parametrize("at_once", [False, True])
-def test_the_shape_is_of_capacities_as_they_are_now(*, at_once: bool) -> None:
+def test_the_shape_follows_current_capacities(*, at_once: bool) -> None:
     """The table keeps what it divides by. Hosts are resized and added after it was first asked for."""
     table = fleet_of([(8, 8, 8, 2), (8, 8, 8, 3)])
     weigher = LeftoverWeigher(SchedulerSettings(leftover_from=0.0))
@@ -231,7 +229,7 @@ def test_the_shape_is_of_capacities_as_they_are_now(*, at_once: bool) -> None:
 
 
 @given(st.floats(0, 1), st.floats(0, 1))
-def test_what_can_be_used_of_a_resource_until_the_other_one_is_full(used: float, other: float) -> None:
+def test_the_usable_part_of_a_resource_is_bounded(used: float, other: float) -> None:
     part = usable_part(used, other)
     assert 0.0 < part <= 1.0
     assert part == 1.0 or usable_part(other, used) == 1.0, "of one resource at most, only a part is usable"
@@ -286,7 +284,7 @@ def test_the_share_of_its_cell_that_is_free(hosts: list[tuple[int, int, int, int
 
 @given(HOSTS, SIZES, st.integers(2, 20), st.sampled_from([-1.0, 0.5, 2.0]), st.sampled_from([0.0, 1.0]))
 @examples(150)
-def test_a_batch_that_spreads_over_cells_equals_looking_at_all_hosts_for_every_instance(
+def test_a_batch_spread_over_cells_equals_full_looks(
     hosts: list[tuple[int, int, int, int]], size: tuple[int, int, int], count: int, spread: float, memory: float
 ) -> None:
     table = fleet_of(hosts)
@@ -309,7 +307,7 @@ def test_a_batch_that_spreads_over_cells_equals_looking_at_all_hosts_for_every_i
     assert at_once == one_by_one
 
 
-def test_a_batch_on_a_large_fleet_is_spread_evenly_over_cells_of_any_size() -> None:
+def test_a_large_batch_is_spread_evenly_over_cells() -> None:
     nodes = [fleet.node(f"h{n}", memory_mb=65536 if n % 2 else 131072) for n in range(200)]  # one cell has the larger hosts
     table = fleet.table(nodes)
     asked = fleet.spec(num_instances=10)
@@ -321,7 +319,7 @@ def test_a_batch_on_a_large_fleet_is_spread_evenly_over_cells_of_any_size() -> N
         assert list(Counter(table.cell[rows].tolist()).values()) == expected
 
 
-def test_members_placed_before_count_and_a_single_server_has_no_cell_to_avoid() -> None:
+def test_earlier_members_count_and_single_servers_avoid_nothing() -> None:
     table = fleet.table([fleet.node(f"h{n}") for n in range(3)])
     slots = [Slot(group_uuid="g", instance_uuid=f"i{n}", host="H0") for n in range(2)]
     weigher = CellSpreadWeigher(SchedulerSettings())

@@ -37,7 +37,7 @@ def test_free_resources(kind: type[Weigher], expected: list[float]) -> None:
     assert raw.tolist() == expected
 
 
-def test_the_first_member_of_an_affinity_group_goes_where_most_of_its_size_fit() -> None:
+def test_the_first_affinity_member_seeks_the_most_room() -> None:
     table = fleet.table([fleet.node("h1", vcpus=8), fleet.node("h2", vcpus=32, memory_mb=8192), fleet.node("h3", vcpus=16)])
     weigher = AffinityRoomWeigher(SchedulerSettings())
     together = fleet.spec(fleet.flavor(2, 4096), group=fleet.group(GroupPolicy.AFFINITY))
@@ -60,7 +60,7 @@ def test_instances_are_counted() -> None:
     assert NumInstancesWeigher(SchedulerSettings()).weigh(Hosts(table, request), request).tolist() == [4.0, 0.0]
 
 
-def test_hosts_on_which_builds_have_failed_come_last_and_with_none_there_is_no_opinion() -> None:
+def test_hosts_with_failed_builds_come_last() -> None:
     nodes = [fleet.node("h1", failed_builds=2.0), fleet.node("h2", vcpus=8), fleet.node("h3", failed_builds=1.0, vcpus=1)]
     table = fleet.table(nodes)
     request = fleet.request(fleet.spec(), table)
@@ -92,7 +92,7 @@ def test_soft_groups(kind: type[Weigher], policy: GroupPolicy, expected: list[fl
     assert (None if raw is None else raw.tolist()) == expected
 
 
-def test_weights_are_scaled_to_the_hosts_left_and_multiplied() -> None:
+def test_weights_are_scaled_to_remaining_hosts_and_multiplied() -> None:
     """As Nova: memory spans from 0 to the most that is free, the count from the least to the most."""
     table = fleet.table([fleet.node("h1", memory_mb=16384), fleet.node("h2", memory_mb=8192)])
     table.set_inventory(fleet.inventory(1, fleet.node("h1", memory_mb=16384), fleet.CELLS[0], 2, instances=3), now=0.0)
@@ -109,7 +109,7 @@ def test_weights_are_scaled_to_the_hosts_left_and_multiplied() -> None:
     assert fleet.weights(found, found.passing_rows.tolist()) == {"RAMWeigher": [2.0, 1.0], "NumInstancesWeigher": [-1.0, 0.0]}
 
 
-def test_what_weighs_less_than_where_the_range_begins_counts_as_that() -> None:
+def test_a_weight_below_the_range_counts_as_minimum() -> None:
     nodes = [fleet.node("h1", disk_gb=1000), fleet.node("h2", disk_gb=500), fleet.node("h3"), fleet.node("h4", disk_gb=750)]
     table = fleet.table(nodes)
     table.set_inventory(fleet.inventory(3, nodes[2], fleet.CELLS[0], 2, used_disk_gb=9000), now=0.0)  # a ratio was lowered, say
@@ -124,7 +124,7 @@ def test_what_weighs_less_than_where_the_range_begins_counts_as_that() -> None:
 
 
 @pytest.mark.parametrize("strange", [np.nan, np.inf, -np.inf])
-def test_a_weigher_of_the_site_that_has_no_number_for_a_host_has_no_say(strange: float, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_site_weigher_without_numbers_has_no_say(strange: float, caplog: pytest.LogCaptureFixture) -> None:
     class Temperature(Weigher):
         weight_multiplier = 1.0
 
@@ -159,7 +159,7 @@ def test_a_multiplier_of_zero_switches_a_weigher_off() -> None:
     assert np.array_equal(found.passing_scores, np.zeros(2))
 
 
-def test_a_weigher_without_an_opinion_of_the_rows_asked_about_adds_nothing_to_them() -> None:
+def test_a_weigher_without_opinion_adds_nothing() -> None:
     """It had one of the whole fleet: builds have failed on a host that is not among the best."""
     table = fleet.table([fleet.node("h1"), fleet.node("h2", failed_builds=3)])
     request = fleet.request(fleet.spec(), table)

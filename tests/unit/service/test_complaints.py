@@ -33,7 +33,7 @@ def said(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [record.getMessage() for record in caplog.records]
 
 
-def test_the_same_is_said_again_after_a_while_with_how_often_it_was_met(
+def test_a_repeated_complaint_returns_with_its_count(
     complain: RateLimitedLog, clock: Clock, caplog: pytest.LogCaptureFixture
 ) -> None:
     for number in range(100):
@@ -56,7 +56,7 @@ def test_different_things_are_all_said(complain: RateLimitedLog, caplog: pytest.
     assert said(caplog) == ["east is down", "west is down"]
 
 
-def test_what_is_left_out_is_there_for_who_debugs(complain: RateLimitedLog, caplog: pytest.LogCaptureFixture) -> None:
+def test_suppressed_complaints_appear_at_debug_level(complain: RateLimitedLog, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG, LOG.name)
     complain("east", logging.WARNING, "east is down")
     complain("east", logging.WARNING, "east is down")

@@ -38,7 +38,7 @@ def test_a_later_file_wins_over_an_earlier_one(file: Path, tmp_path: Path) -> No
     assert (conf.transport_url, conf.engine.pistons) == ("embedded://file/", 8)
 
 
-def test_environment_wins_over_files_and_overrides_over_the_environment(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_environment_beats_files_and_overrides_beat_environment(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OS_ENGINE__PISTONS", "10")
     monkeypatch.setenv("OS_DEFAULT__TRANSPORT_URL", "embedded://environment/")
 
@@ -47,7 +47,7 @@ def test_environment_wins_over_files_and_overrides_over_the_environment(file: Pa
     assert (conf.transport_url, conf.engine.pistons) == ("embedded://environment/", 12)
 
 
-def test_a_file_named_on_the_command_line_replaces_the_default_ones(file: Path, tmp_path: Path) -> None:
+def test_a_file_on_the_command_line_replaces_defaults(file: Path, tmp_path: Path) -> None:
     other = tmp_path / "other.conf"
     other.write_text("[engine]\nlitres = 2.0\n")
 
@@ -63,7 +63,7 @@ def test_a_folder_of_files_is_read_in_order(tmp_path: Path) -> None:
     assert config.load_options(["--config-dir", str(tmp_path)], LISTING, files=[]).engine.pistons == 8
 
 
-def test_two_configurations_in_one_process_do_not_touch_each_other(file: Path) -> None:
+def test_two_configurations_in_one_process_stay_separate(file: Path) -> None:
     one = config.load_options([], LISTING, files=[file])
     two = config.load_options([], LISTING, files=[], overrides={"engine.pistons": 2})
 
@@ -74,7 +74,7 @@ def test_two_configurations_in_one_process_do_not_touch_each_other(file: Path) -
     ("content", "said"),
     [("[engine]\npistons = none\n", "pistons"), ("[engine]\npistons = 0\n", "pistons"), ("pistons\n", "one.conf")],
 )
-def test_what_does_not_fit_is_refused_at_once_in_one_line(file: Path, content: str, said: str) -> None:
+def test_a_wrong_value_is_refused_in_one_line(file: Path, content: str, said: str) -> None:
     file.write_text(content)
 
     with pytest.raises(errors.Misconfigured, match=said) as caught:

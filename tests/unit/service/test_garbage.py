@@ -17,7 +17,7 @@ class Node:
         self.other: Node = self
 
 
-def test_nothing_is_searched_inside_and_everything_new_is_afterwards() -> None:
+def test_nothing_is_searched_inside_but_everything_afterwards() -> None:
     with without_garbage_collection():
         assert not gc.isenabled()
         kept = weakref.ref(Node())
@@ -35,7 +35,7 @@ def test_garbage_of_before_does_not_stay() -> None:
         assert before() is None
 
 
-def test_it_ends_with_an_error_too_and_leaves_a_search_that_was_off_switched_off() -> None:
+def test_an_error_ends_it_and_off_stays_off() -> None:
     with pytest.raises(LookupError), without_garbage_collection():
         raise LookupError
     assert gc.isenabled()

@@ -45,7 +45,7 @@ class Gate:
         return futures
 
 
-def test_a_lone_call_is_a_group_of_its_own() -> None:
+def test_a_lone_call_is_its_group() -> None:
     groups: list[list[str]] = []
 
     def handle(items: Sequence[str]) -> list[str | Exception]:
@@ -57,7 +57,7 @@ def test_a_lone_call_is_a_group_of_its_own() -> None:
     assert groups == [["a"], ["b"]]
 
 
-def test_what_comes_while_a_group_is_at_work_is_the_next_group() -> None:
+def test_calls_during_work_form_the_next_group() -> None:
     gate = Gate()
     with ThreadPoolExecutor(8) as pool:
         futures = gate.fill(pool, 6)
@@ -67,7 +67,7 @@ def test_what_comes_while_a_group_is_at_work_is_the_next_group() -> None:
 
 
 @pytest.mark.parametrize("limit", [1, 2, 3])
-def test_no_group_is_longer_than_the_limit_and_nobody_is_left_out(limit: int) -> None:
+def test_no_group_exceeds_the_limit_or_omits_callers(limit: int) -> None:
     gate = Gate(limit=limit)
     with ThreadPoolExecutor(12) as pool:
         futures = gate.fill(pool, 10)
@@ -90,7 +90,7 @@ def test_a_window_lets_others_join() -> None:
     assert gate.groups == [[1, 2]]
 
 
-def test_who_is_impatient_waits_only_where_several_have_come_lately() -> None:
+def test_an_impatient_caller_waits_only_after_recent_crowds() -> None:
     gate = Gate(window=PATIENCE, patient=False)
     with ThreadPoolExecutor(4) as pool:
         futures = gate.fill(pool, 2)
@@ -103,7 +103,7 @@ def test_who_is_impatient_waits_only_where_several_have_come_lately() -> None:
     assert gate.groups == [[0], [1, 2], [3, 4]]
 
 
-def test_who_is_impatient_stops_waiting_for_those_who_come_no_more() -> None:
+def test_an_impatient_caller_stops_waiting_for_absent_ones() -> None:
     gate = Gate(window=0.01, patient=False)
     with ThreadPoolExecutor(4) as pool:
         futures = gate.fill(pool, 2)
@@ -115,7 +115,7 @@ def test_who_is_impatient_stops_waiting_for_those_who_come_no_more() -> None:
     assert gate.call(1) == 10
 
 
-def test_an_exception_among_the_results_is_raised_in_its_own_caller() -> None:
+def test_an_exception_result_is_raised_in_its_caller() -> None:
     started = threading.Event()
     release = threading.Event()
 
@@ -148,7 +148,7 @@ def failing(gate: Gate, error: Exception, bad: set[int], transient: type[Excepti
     return GroupCommit(handle, transient=(transient,))
 
 
-def test_an_error_of_the_work_reaches_only_the_callers_at_fault() -> None:
+def test_a_work_error_reaches_only_callers_at_fault() -> None:
     gate = Gate()
     gate.call = failing(gate, ValueError("a NUL"), {2, 5}, errors.Transient)
     with ThreadPoolExecutor(8) as pool:
@@ -160,7 +160,7 @@ def test_an_error_of_the_work_reaches_only_the_callers_at_fault() -> None:
                 futures[number].result(PATIENCE)
 
 
-def test_a_transient_error_of_the_work_reaches_every_caller_of_the_group_and_no_other() -> None:
+def test_a_transient_error_reaches_only_its_group() -> None:
     gate = Gate()
     gate.call = failing(gate, OSError("the disk is full"), {2}, OSError)
     with ThreadPoolExecutor(5) as pool:
@@ -174,7 +174,7 @@ def test_a_transient_error_of_the_work_reaches_every_caller_of_the_group_and_no_
 
 
 @pytest.mark.parametrize("results", [[], [1], [1, 2, 3, 4]])
-def test_work_that_returns_a_wrong_number_of_results_leaves_nobody_waiting(results: list[int]) -> None:
+def test_a_wrong_number_of_results_frees_all_callers(results: list[int]) -> None:
     gate = Gate()
 
     def handle(items: Sequence[int]) -> list[int | Exception]:
@@ -199,7 +199,7 @@ def test_many_threads_each_get_their_own() -> None:
     assert gate.most == 1
 
 
-def test_nobody_waits_for_the_end_of_the_window_when_as_many_have_come_as_the_last_time() -> None:
+def test_a_window_ends_early_once_all_have_come() -> None:
     sizes: list[int] = []
 
     def handle(items: Sequence[int]) -> list[int | Exception]:

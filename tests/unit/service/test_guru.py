@@ -17,7 +17,7 @@ SECRETS = {
 }
 
 
-def test_a_report_tells_threads_metrics_and_configuration_without_secrets(tmp_path: Path) -> None:
+def test_a_report_shows_threads_metrics_and_safe_configuration(tmp_path: Path) -> None:
     conf = config.load_options([], list_opts(), files=[], overrides=SECRETS | {"log_dir": str(tmp_path), "monitoring.port": 9123})
     ended = threading.Event()
     thread = threading.Thread(target=ended.wait, name="stuck-here")
@@ -36,6 +36,6 @@ def test_a_report_tells_threads_metrics_and_configuration_without_secrets(tmp_pa
     assert "hunter2" not in text
 
 
-def test_a_folder_that_cannot_be_written_sends_it_to_standard_error(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_an_unwritable_folder_sends_reports_to_standard_error(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     assert guru.write("x", None, tmp_path / "missing") is None
     assert "Guru Meditation" in capfd.readouterr().err

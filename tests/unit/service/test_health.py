@@ -26,7 +26,7 @@ def test_a_board_without_parts_is_well() -> None:
     assert Board().look_at_parts().is_well
 
 
-def test_what_parts_say_and_raise_is_told_trouble_first() -> None:
+def test_part_statements_and_errors_show_trouble_first() -> None:
     board = Board()
     parts = [
         HealthCheck("a", lambda: None),
@@ -52,7 +52,7 @@ def test_who_is_forgotten_or_gone_is_not_asked() -> None:
     assert board.look_at_parts(PATIENCE).is_well
 
 
-def test_a_part_that_never_answers_is_wedged_once_it_is_late_and_costs_one_thread() -> None:
+def test_a_silent_part_is_wedged_and_costs_one() -> None:
     board, going_on = Board(late=0.2), threading.Event()
     asked: list[None] = []
 
@@ -72,7 +72,7 @@ def test_a_part_that_never_answers_is_wedged_once_it_is_late_and_costs_one_threa
     assert wait_until(lambda: board.look_at_parts(0.01).is_well, PATIENCE)
 
 
-def test_a_part_that_is_slow_is_well_and_is_noted() -> None:
+def test_a_slow_part_is_well_and_noted() -> None:
     board, going_on = Board(late=PATIENCE * 10), threading.Event()
     part = HealthCheck("database", lambda: None if going_on.wait(PATIENCE) else "never")
     board.watch_part(part)

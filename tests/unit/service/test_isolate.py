@@ -38,7 +38,7 @@ def test_without_items_work_is_not_called() -> None:
 
 
 @pytest.mark.parametrize("bad", [0, 249, 250, 499])
-def test_one_bad_item_of_a_page_is_alone_after_twenty_calls(bad: int) -> None:
+def test_one_bad_item_is_isolated_within_twenty_calls(bad: int) -> None:
     work = Work([bad])
     done = isolate_failures(work, range(500))
     assert sum(done.results) == sum(range(500)) - bad
@@ -60,7 +60,7 @@ def test_a_single_bad_item_is_not_called_twice() -> None:
 
 
 @pytest.mark.parametrize("error", [errors.DatabaseUnavailable("gone"), errors.CellUnavailable("gone"), errors.StorageFull("full")])
-def test_an_error_that_says_nothing_about_an_item_is_raised_at_once(error: Exception) -> None:
+def test_an_error_about_no_item_is_raised_immediately(error: Exception) -> None:
     calls = []
 
     def work(items: Sequence[int]) -> None:

@@ -41,7 +41,7 @@ class Cell:
         return down
 
 
-def test_a_host_that_falls_silent_while_others_are_heard_is_down_after_its_time() -> None:
+def test_a_host_silent_alone_goes_down_in_time() -> None:
     cell = Cell("h1", "h2")
     cell.dead = {"h1"}
     assert cell.pass_by(60.0) == set()
@@ -61,7 +61,7 @@ def test_silence_of_the_only_host_says_nothing() -> None:
     assert Cell("h1").pass_by(3600.0, heard=False) == set()
 
 
-def test_who_is_heard_a_little_later_than_the_first_after_an_outage_is_up() -> None:
+def test_a_host_returning_after_an_outage_is_up() -> None:
     cell = Cell("h1", "h2", "h3")
     cell.pass_by(3600.0, heard=False)
     cell.dead = {"h2", "h3"}  # so far
@@ -70,14 +70,14 @@ def test_who_is_heard_a_little_later_than_the_first_after_an_outage_is_up() -> N
     assert cell.pass_by(100.0) == set()
 
 
-def test_who_is_not_heard_again_after_an_outage_is_down() -> None:
+def test_a_host_silent_after_an_outage_is_down() -> None:
     cell = Cell("h1", "h2", "h3")
     cell.dead = {"h2"}
     cell.pass_by(3600.0, heard=False)
     assert cell.pass_by(70.0) == {"h2"}
 
 
-def test_time_in_which_the_reader_could_not_look_does_not_count() -> None:
+def test_blind_reader_time_does_not_count() -> None:
     """Its database was away, or its process stopped: at its next look no agent may have got its sign of life through yet."""
     cell = Cell("h1", "h2")
     cell.pass_by(3600.0, heard=False, looking=False)
@@ -104,14 +104,14 @@ def test_the_reporters_clock_does_not_matter() -> None:
     assert down == {"future"}
 
 
-def test_forced_down_is_down_at_once_and_up_again_when_lifted() -> None:
+def test_forced_down_applies_immediately_and_until_lifted() -> None:
     liveness = Liveness(60.0)
     assert liveness.hosts_down([service("h1", 1, forced_down=True)], 0.0) == {"h1"}
     assert liveness.hosts_down([service("h1", 2, forced_down=True)], 1.0) == {"h1"}
     assert liveness.hosts_down([service("h1", 3)], 2.0) == set()
 
 
-def test_a_record_made_anew_for_a_silent_host_has_the_whole_down_time_again() -> None:
+def test_a_renewed_silent_record_gets_full_down_time() -> None:
     liveness = Liveness(10.0)
     down = [
         liveness.hosts_down([service("h1", 1, uuid="old" if moment < 10 else "new"), service("h2", moment)], float(moment))
@@ -120,7 +120,7 @@ def test_a_record_made_anew_for_a_silent_host_has_the_whole_down_time_again() ->
     assert down == [set()] * 11 + [{"h1"}]
 
 
-def test_however_short_the_down_time_silence_between_two_looks_counts() -> None:
+def test_silence_between_two_looks_counts_at_any_length() -> None:
     liveness = Liveness(0.0)
     liveness.hosts_down([service("h1", 1), service("h2", 1)], 0.0)
     assert liveness.hosts_down([service("h1", 1), service("h2", 2)], 0.01) == {"h1"}

@@ -48,7 +48,7 @@ def test_passwords_are_masked_in_messages_and_in_tracebacks(log_file: Path) -> N
     assert "hidden" not in text
 
 
-def test_request_id_follows_the_thread_it_was_bound_in(log_file: Path) -> None:
+def test_a_request_id_follows_its_bound_thread(log_file: Path) -> None:
     with logs.Bound("req-1"):
         LOG.info("inside")
         other = threading.Thread(target=LOG.info, args=("beside",))
@@ -61,7 +61,7 @@ def test_request_id_follows_the_thread_it_was_bound_in(log_file: Path) -> None:
     assert brackets == {"inside": "req-1", "beside": "-", "given": "req-2", "outside": "-"}
 
 
-def test_libraries_are_quiet_where_our_own_rooms_are_not(log_file: Path) -> None:
+def test_libraries_are_quiet_where_our_loggers_are_not(log_file: Path) -> None:
     logging.getLogger("kombu.connection").info("chatter")
     logging.getLogger("sqlalchemy.engine").info("SELECT 1")
     logging.getLogger("conductor.build").info("built")
@@ -69,7 +69,7 @@ def test_libraries_are_quiet_where_our_own_rooms_are_not(log_file: Path) -> None
     assert [line.rsplit(" ", 1)[1] for line in log_file.read_text().splitlines()] == ["built"]
 
 
-def test_lines_go_to_standard_error_and_eventlet_stays_out() -> None:
+def test_lines_go_to_standard_error_without_eventlet() -> None:
     code = """
 import logging, sys
 from service import config, logs
@@ -83,7 +83,7 @@ print("eventlet" in sys.modules)
     assert done.stderr.endswith(" heard\n")
 
 
-def test_what_a_library_says_of_each_connection_is_logged_once_and_in_one_line(log_file: Path) -> None:
+def test_a_connection_message_of_libraries_is_logged_once(log_file: Path) -> None:
     library = logging.getLogger("oslo.messaging._drivers.impl_rabbit")
     told = {"connection_id": "1", "hostname": "h", "port": 5672, "err_str": "refused"}
     for number in range(50):
@@ -102,7 +102,7 @@ def test_what_a_library_says_of_each_connection_is_logged_once_and_in_one_line(l
     assert third.endswith("Failed to process incoming message, retrying..: OSError: vhost not found")
 
 
-def test_a_log_that_cannot_be_written_says_so_once_on_standard_error(tmp_path: Path) -> None:
+def test_an_unwritable_log_is_reported_once_on_stderr(tmp_path: Path) -> None:
     program = """
 import logging, sys
 from service import config, logs
@@ -117,7 +117,7 @@ for number in range(20):
     assert "Traceback" not in done.stderr.partition("the log cannot be written")[0]
 
 
-def test_a_step_names_its_caller_as_any_line_does() -> None:
+def test_a_step_names_its_caller_like_any_line() -> None:
     records: list[logging.LogRecord] = []
 
     class Keep(logging.Handler):
@@ -142,7 +142,7 @@ def test_a_step_names_its_caller_as_any_line_does() -> None:
 FORGED = "2026-11-22 19:00:00.000 1 INFO api.main [-] root logged in"
 
 
-def test_a_name_cannot_begin_a_line_of_its_own_or_write_to_a_terminal(log_file: Path) -> None:
+def test_a_name_cannot_forge_lines_or_control_terminals(log_file: Path) -> None:
     odd = f"h\n{FORGED}\r\x1b]0;owned\x07\x9b\u2028\udcff"
     LOG.info("host %s", odd)
     LOG.warning("host %s", odd)

@@ -26,15 +26,15 @@ def rounds(pace: Pace, count: int) -> list[float]:
     return found
 
 
-def test_pauses_double_while_nothing_happens_up_to_the_longest() -> None:
+def test_idle_pauses_double_up_to_the_longest() -> None:
     assert rounds(Pace(1.0, 10.0), 6) == pytest.approx([1, 2, 4, 8, 10, 10], rel=0.15)
 
 
-def test_a_loop_that_has_no_idle_pause_keeps_its_interval() -> None:
+def test_a_loop_without_idle_pause_retains_its_interval() -> None:
     assert rounds(Pace(1.0), 3) == pytest.approx([1, 1, 1], rel=0.15)
 
 
-def test_what_happens_makes_the_next_pause_a_busy_one() -> None:
+def test_activity_makes_the_next_pause_short() -> None:
     pace = Pace(1.0, 10.0)
     rounds(pace, 5)
     assert pace.is_idle
@@ -65,7 +65,7 @@ class Clock:
         return pace.next_due - self.now
 
 
-def test_an_adaptive_loop_rests_for_several_times_as_long_as_its_round_took() -> None:
+def test_an_adaptive_loop_rests_in_proportion_to_rounds() -> None:
     clock = Clock()
     pace = Pace(1.0, 60.0, clock)
     assert clock.pause_after(pace, 0.1) == pytest.approx(1.0, rel=0.15)
@@ -120,7 +120,7 @@ def test_a_failing_loop_does_not_slow_down() -> None:
         periodic.stop()
 
 
-def test_a_sweep_that_is_passed_over_is_put_off() -> None:
+def test_a_skipped_sweep_is_put_off() -> None:
     pace = Pace(NEVER)
     pace.begin_round()
     thread = threading.Thread(target=pace.wait_round, daemon=True)

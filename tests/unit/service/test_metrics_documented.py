@@ -52,7 +52,7 @@ def test_names_follow_the_conventions(name: str) -> None:
     assert not re.search(r"_(ms|mb|gb|minutes|percent)(_|$)", name)
 
 
-def test_the_document_lists_each_metric_with_its_labels_and_unit() -> None:
+def test_the_document_lists_metrics_with_labels_and_units() -> None:
     rows = {row[1]: row for row in _ROW.finditer(DOCUMENT.read_text())}
     found = collectors()
     assert sorted(rows) == sorted(found)
@@ -69,7 +69,7 @@ def test_the_document_lists_each_stage() -> None:
     )
 
 
-def test_what_the_document_and_the_dashboard_ask_for_exists() -> None:
+def test_metrics_in_the_document_and_dashboard_exist() -> None:
     known = set(collectors())
     known |= {
         f"{name}{suffix}"
@@ -81,7 +81,7 @@ def test_what_the_document_and_the_dashboard_ask_for_exists() -> None:
         assert set(_NAME.findall(path.read_text())) <= known, path
 
 
-def test_the_dashboard_shows_each_panel_from_its_own_source_with_labels_that_exist() -> None:
+def test_the_dashboard_panels_use_existing_sources_and_labels() -> None:
     dashboard = json.loads(DASHBOARD.read_text())
     panels = [panel for panel in dashboard["panels"] if panel["type"] != "row"]
     assert panels

@@ -62,7 +62,7 @@ def test_metrics_and_health_are_served() -> None:
         assert requests.post(f"{url}/metrics", timeout=PATIENCE).status_code == 405
 
 
-def test_a_port_that_is_taken_is_told_and_had_once_it_is_free(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_taken_port_is_reported_and_used_later(caplog: pytest.LogCaptureFixture) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
@@ -77,14 +77,14 @@ def test_a_port_that_is_taken_is_told_and_had_once_it_is_free(caplog: pytest.Log
 @pytest.mark.parametrize(
     "chosen", [MonitorSettings(port=70000), MonitorSettings(port=-1), MonitorSettings(address="192.0.2.1", port=9)]
 )
-def test_an_address_that_can_never_be_had_is_told(chosen: MonitorSettings, caplog: pytest.LogCaptureFixture) -> None:
+def test_an_impossible_address_is_reported(chosen: MonitorSettings, caplog: pytest.LogCaptureFixture) -> None:
     served = Monitor(chosen, Board()).start()
     assert wait_until(lambda: "cannot be served on" in caplog.text, PATIENCE)
     served.stop()
     assert [record.levelno for record in caplog.records] == [logging.WARNING]
 
 
-def test_each_worker_has_a_port_of_its_own_and_by_default_none_has() -> None:
+def test_every_worker_has_its_port_none_by_default() -> None:
     options = [(monitor.GROUP, monitor.OPTIONS)]
     assert monitor.read_settings(config.load_options([], options, files=[]), 3).port == 0
     conf = config.load_options([], options, files=[], overrides={"monitoring.port": 9100})
@@ -101,7 +101,7 @@ class Readers:
         return [(("east", "database"), self.value)]
 
 
-def test_a_reading_that_fails_costs_itself_only_and_one_that_is_gone_is_forgotten() -> None:
+def test_a_failing_reading_costs_only_itself() -> None:
     def told() -> dict[str, float]:
         (family,) = metrics.BREAKER.collect()
         return {sample.labels["cell"]: sample.value for sample in family.samples if sample.labels["cell"] == "east"}

@@ -54,7 +54,7 @@ def fail(error: Exception) -> Callable[[], bool]:
     return run
 
 
-def test_it_runs_at_once_and_again_after_every_interval(started: list[Periodic]) -> None:
+def test_a_job_runs_immediately_and_after_every_interval(started: list[Periodic]) -> None:
     work = Work()
     start(started, 0.01, work)
     work.wait(5)
@@ -79,14 +79,14 @@ def test_a_wake_during_a_run_is_not_lost(started: list[Periodic]) -> None:
     work.wait(2)
 
 
-def test_it_runs_on_without_a_pause_while_there_is_more(started: list[Periodic]) -> None:
+def test_a_job_continues_without_pause_while_work_remains(started: list[Periodic]) -> None:
     work = Work(*[lambda: True] * 4)
     start(started, NEVER, work)
     work.wait(5)
     assert work.script == []
 
 
-def test_errors_do_not_end_it_and_there_is_no_haste_after_one(started: list[Periodic]) -> None:
+def test_errors_neither_end_it_nor_hasten_it(started: list[Periodic]) -> None:
     work = Work(fail(ValueError("a")), fail(errors.CellUnavailable("b")), fail(KeyError("c")))
     periodic = start(started, NEVER, work)
     for runs in (1, 2, 3):
@@ -95,7 +95,7 @@ def test_errors_do_not_end_it_and_there_is_no_haste_after_one(started: list[Peri
     work.wait(4)
 
 
-def test_the_same_error_is_said_once_and_its_end_too(started: list[Periodic], caplog: pytest.LogCaptureFixture) -> None:
+def test_a_repeated_error_and_its_end_appear_once(started: list[Periodic], caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "service.periodic")
     broken = fail(errors.CellUnavailable("cell 'east' does not answer"))
     work = Work(broken, broken, broken, fail(errors.CellUnavailable("another")), lambda: None, lambda: None)
@@ -109,7 +109,7 @@ def test_the_same_error_is_said_once_and_its_end_too(started: list[Periodic], ca
     assert not any(record.exc_info for record in caplog.records)
 
 
-def test_a_fault_in_the_program_is_logged_with_its_traceback(started: list[Periodic], caplog: pytest.LogCaptureFixture) -> None:
+def test_a_program_fault_is_logged_with_its_traceback(started: list[Periodic], caplog: pytest.LogCaptureFixture) -> None:
     work = Work(fail(ZeroDivisionError("a bug")))
     start(started, 0.01, work)
     work.wait(2)
@@ -149,7 +149,7 @@ def test_stop_ends_a_run_that_always_has_more(started: list[Periodic]) -> None:
     assert not wait_until(lambda: runs[0] > at_stop, 0.1)
 
 
-def test_stop_from_within_and_before_the_start_do_not_hang() -> None:
+def test_stops_from_within_and_before_start_return() -> None:
     stopped = threading.Event()
     periodics: list[Periodic] = []
 
@@ -179,7 +179,7 @@ def test_wait_until_says_whether_it_came_true() -> None:
     assert not wait_until(lambda: False, 0.0)
 
 
-def test_a_slow_job_can_wait_for_its_first_run(started: list[Periodic]) -> None:
+def test_a_slow_job_can_await_its_first_run(started: list[Periodic]) -> None:
     work = Work()
     periodic = Periodic("test", NEVER, work, at_once=False).start()
     started.append(periodic)
@@ -188,7 +188,7 @@ def test_a_slow_job_can_wait_for_its_first_run(started: list[Periodic]) -> None:
     work.wait(1)
 
 
-def test_a_round_that_does_not_end_is_told_and_one_that_has_ended_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unending_round_is_reported_until_it_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(health.BOARD, "stuck", 0.2)
     goes_on = threading.Event()
     periodic = Periodic("stuck", 0.01, lambda: not goes_on.wait(PATIENCE)).start()

@@ -15,7 +15,7 @@ def mode(path: Path) -> int:
     return path.stat().st_mode & 0o777
 
 
-def test_a_new_folder_is_its_owners_whatever_the_umask(tmp_path: Path) -> None:
+def test_a_new_folder_is_private_under_any_umask(tmp_path: Path) -> None:
     before = os.umask(0)
     try:
         private_files.own_folder(tmp_path / "new")
@@ -26,7 +26,7 @@ def test_a_new_folder_is_its_owners_whatever_the_umask(tmp_path: Path) -> None:
     assert mode(tmp_path / "new" / "lock") == 0o600
 
 
-def test_a_folder_that_others_could_enter_is_closed_to_them(tmp_path: Path) -> None:
+def test_a_folder_open_to_others_is_closed(tmp_path: Path) -> None:
     tmp_path.chmod(0o755)
     private_files.own_folder(tmp_path)
     assert mode(tmp_path) == 0o700
@@ -39,7 +39,7 @@ def test_a_folder_of_another_user_is_refused(tmp_path: Path) -> None:
         private_files.own_folder(tmp_path)
 
 
-def test_a_folder_with_a_link_is_refused_and_what_it_leads_to_stays(tmp_path: Path) -> None:
+def test_a_folder_with_a_link_is_refused_unharmed(tmp_path: Path) -> None:
     precious, folder = tmp_path / "precious", tmp_path / "state"
     precious.write_text("kept")
     folder.mkdir()

@@ -18,7 +18,7 @@ def test_pauses_are_spread_below_what_they_would_be() -> None:
     assert 2.0 <= min(pauses) < max(pauses) <= 4.0
 
 
-def test_it_goes_on_until_it_succeeds_and_tells_of_each_error() -> None:
+def test_a_retry_continues_until_success_reporting_every_error() -> None:
     left, told = [OSError("a"), OSError("b")], list[str]()
 
     def function() -> int:

@@ -34,7 +34,7 @@ def handler() -> Iterator[Handler]:
     handler.go.set()
 
 
-def test_a_round_takes_all_that_came_during_the_one_before(handler: Handler) -> None:
+def test_a_round_takes_all_arrivals_during_its_predecessor(handler: Handler) -> None:
     batcher = RoundBatcher("test", handler, pace=0.0, patience=PATIENCE)
     batcher.add_items(["a"])
     assert handler.rounds.get(timeout=PATIENCE) == ["a"]
@@ -47,7 +47,7 @@ def test_a_round_takes_all_that_came_during_the_one_before(handler: Handler) -> 
     batcher.stop()
 
 
-def test_a_round_that_takes_long_holds_up_others_for_a_moment_only(handler: Handler) -> None:
+def test_a_long_round_delays_others_only_briefly(handler: Handler) -> None:
     batcher = RoundBatcher("test", handler, pace=0.0, patience=0.01, workers=3, limit=2)
     for item in "abcde":
         batcher.add_items([item])
@@ -61,7 +61,7 @@ def test_a_round_that_takes_long_holds_up_others_for_a_moment_only(handler: Hand
     batcher.stop()
 
 
-def test_after_stop_nothing_begins_and_nothing_is_under_way(handler: Handler) -> None:
+def test_no_round_begins_or_runs_after_stop(handler: Handler) -> None:
     batcher = RoundBatcher("test", handler, pace=0.0, patience=PATIENCE)
     batcher.add_items(["a"])
     assert handler.rounds.get(timeout=PATIENCE) == ["a"]
@@ -75,7 +75,7 @@ def test_after_stop_nothing_begins_and_nothing_is_under_way(handler: Handler) ->
     assert handler.rounds.empty()
 
 
-def test_where_rounds_take_long_these_days_the_next_one_waits_longer(handler: Handler) -> None:
+def test_slow_recent_rounds_make_the_next_wait_longer(handler: Handler) -> None:
     batcher = RoundBatcher("test", handler, pace=0.0, patience=0.01, longest=PATIENCE, workers=2)
     batcher._took.extend([20.0] * RECENT_ROUNDS)
     batcher.add_items(["a"])
@@ -90,7 +90,7 @@ def test_where_rounds_take_long_these_days_the_next_one_waits_longer(handler: Ha
     batcher.stop()
 
 
-def test_a_round_never_keeps_the_next_one_waiting_for_longer_than_the_longest(handler: Handler) -> None:
+def test_a_round_delays_the_next_within_a_bound(handler: Handler) -> None:
     batcher = RoundBatcher("test", handler, pace=0.0, patience=0.01, longest=0.02, workers=2)
     batcher._took.extend([20.0] * RECENT_ROUNDS)
     batcher.add_items(["a"])

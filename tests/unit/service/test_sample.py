@@ -17,7 +17,7 @@ def test_an_answer_is_used_again() -> None:
     assert next(numbers) == 2
 
 
-def test_one_that_fails_has_no_answer_and_is_asked_again() -> None:
+def test_a_failed_sample_has_no_answer_and_repeats() -> None:
     asked: list[int] = []
 
     def ask() -> int:
@@ -31,7 +31,7 @@ def test_one_that_fails_has_no_answer_and_is_asked_again() -> None:
     assert wait_until(lambda: bool(sample.get()) or len(asked) > 1, PATIENCE)
 
 
-def test_nobody_waits_for_one_that_hangs_and_only_one_thread_does() -> None:
+def test_a_hanging_sample_blocks_only_one_thread() -> None:
     going_on = threading.Event()
     asked: list[int] = []
 

@@ -12,7 +12,7 @@ from service.supervisor import READY, STOPPING, VARIABLE, Supervisor
 
 
 @pytest.mark.parametrize("abstract", [False, True])
-def test_states_are_sent_to_the_socket_which_is_then_forgotten(tmp_path: Path, *, abstract: bool) -> None:
+def test_states_reach_the_socket_which_is_then_forgotten(tmp_path: Path, *, abstract: bool) -> None:
     place = f"@{tmp_path.name}-notify" if abstract else str(tmp_path / "s")
     environment = {VARIABLE: place, "HOME": "/"}
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listener:
@@ -24,7 +24,7 @@ def test_states_are_sent_to_the_socket_which_is_then_forgotten(tmp_path: Path, *
     assert environment == {"HOME": "/"}
 
 
-def test_a_supervisor_that_is_not_there_costs_a_line_in_the_log(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_missing_supervisor_costs_one_log_line(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.WARNING)
     Supervisor.from_environment({}).tell_states(READY)
     assert caplog.messages == []

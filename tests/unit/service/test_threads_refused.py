@@ -35,7 +35,7 @@ def test_a_thread_that_cannot_be_started_is_none() -> None:
         assert start_daemon("one", print) is None
 
 
-def test_a_part_is_asked_again_at_the_next_look() -> None:
+def test_a_part_without_thread_is_queried_next_time() -> None:
     board = Board(late=0.0)
     part = HealthCheck("a", lambda: None)
     board.watch_part(part)
@@ -53,7 +53,7 @@ def test_a_sample_is_asked_again() -> None:
     assert sample.get() == 7
 
 
-def test_a_pool_without_threads_refuses_and_forgets_the_call() -> None:
+def test_a_pool_without_threads_refuses_and_forgets_calls() -> None:
     pool, called = WorkerPool("pool", 2), threading.Event()
     with no_room(), pytest.raises(RuntimeError, match="no thread"):
         pool.submit_call(called.set)

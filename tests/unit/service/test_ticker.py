@@ -37,7 +37,7 @@ class Work:
         return self.begun.acquire(timeout=timeout)
 
 
-def test_each_is_called_at_once_and_again_when_it_says(ticker: Ticker) -> None:
+def test_a_function_is_called_immediately_and_when_due(ticker: Ticker) -> None:
     often, once = Work(0.0, 0.0), Work()
     ticker.add_function(once)
     ticker.add_function(often)
@@ -47,7 +47,7 @@ def test_each_is_called_at_once_and_again_when_it_says(ticker: Ticker) -> None:
     assert not ticker.find_trouble()
 
 
-def test_one_that_is_woken_is_called_before_it_is_due(ticker: Ticker) -> None:
+def test_a_woken_function_is_called_early(ticker: Ticker) -> None:
     work = Work()
     call = ticker.add_function(work)
     assert work.called()
@@ -55,7 +55,7 @@ def test_one_that_is_woken_is_called_before_it_is_due(ticker: Ticker) -> None:
     assert work.called()
 
 
-def test_one_that_is_woken_while_it_is_called_is_called_again(ticker: Ticker) -> None:
+def test_a_function_woken_during_its_call_is_repeated(ticker: Ticker) -> None:
     begun, goes_on, calls = threading.Event(), threading.Event(), threading.Semaphore(0)
 
     def work() -> float:
@@ -73,7 +73,7 @@ def test_one_that_is_woken_while_it_is_called_is_called_again(ticker: Ticker) ->
 
 
 @pytest.mark.parametrize("error", [errors.CellUnavailable("away"), ValueError("a bug")])
-def test_one_that_fails_is_called_again_and_does_not_keep_the_others(ticker: Ticker, error: Exception) -> None:
+def test_a_failing_function_is_retried_without_delaying_others(ticker: Ticker, error: Exception) -> None:
     failing, work, calls = [error], Work(0.0), threading.Semaphore(0)
 
     def fail() -> float:

@@ -16,7 +16,7 @@ OTHER_CELL = "22222222-2222-4222-8222-222222222222"
 SECRETS = BootSecrets(user_data="aHVudGVyMg==", admin_pass="hunter2")
 
 
-def test_what_was_sealed_opens_with_the_same_key_and_shows_nothing() -> None:
+def test_sealed_text_opens_with_its_key_showing_nothing() -> None:
     vault = Vault([new_key()])
     for scope in (API, CELL):
         sealed = vault.seal_secrets(scope, "b1", SECRETS)
@@ -29,7 +29,7 @@ def test_what_was_sealed_opens_with_the_same_key_and_shows_nothing() -> None:
     )
 
 
-def test_a_key_of_a_cell_is_good_for_that_cell_only() -> None:
+def test_a_cell_key_is_good_for_that_cell() -> None:
     master = Vault([new_key()])
     cell = Vault(master.keys_of(CELL))
     assert cell.open("b1", master.seal_secrets(CELL, "b1", SECRETS)) == SECRETS
@@ -55,7 +55,7 @@ def test_only_a_master_key_lets_secrets_be_accepted() -> None:
             Vault([]).open("b1", master.seal_secrets(scope, "b1", SECRETS))
 
 
-def test_keys_are_changed_by_putting_the_new_one_first() -> None:
+def test_keys_change_by_putting_the_new_one_first() -> None:
     old, new = new_key(), new_key()
     before, both, after = Vault([old]), Vault([new, old]), Vault([new])
     for scope in (API, CELL):
@@ -67,7 +67,7 @@ def test_keys_are_changed_by_putting_the_new_one_first() -> None:
     assert [cell.open("b1", vault.seal_secrets(CELL, "b1", SECRETS)) for vault in (before, both, after)] == [SECRETS] * 3
 
 
-def test_sealed_secrets_of_one_batch_are_of_no_use_to_another() -> None:
+def test_sealed_secrets_of_a_batch_fail_in_another() -> None:
     """Whoever can write the database could otherwise have the secrets of one tenant given to a guest of another."""
     vault = Vault([new_key()])
     with pytest.raises(errors.Misconfigured, match="another batch"):
@@ -75,7 +75,7 @@ def test_sealed_secrets_of_one_batch_are_of_no_use_to_another() -> None:
 
 
 @pytest.mark.parametrize("damage", [lambda text: text[:-4], lambda text: "", lambda text: "api:", lambda text: text + "é"])
-def test_what_is_damaged_is_told_like_a_missing_key(damage: object) -> None:
+def test_damage_is_reported_like_a_missing_key(damage: object) -> None:
     vault = Vault([new_key()])
     with pytest.raises(errors.Misconfigured, match="b1"):
         vault.open("b1", damage(vault.seal_secrets(API, "b1", SECRETS)))  # type: ignore[operator]  # a test's shorthand
@@ -93,7 +93,7 @@ def test_what_is_damaged_is_told_like_a_missing_key(damage: object) -> None:
         "kéy",
     ],
 )
-def test_a_malformed_key_is_named_by_its_place_and_never_shown(wrong: str) -> None:
+def test_a_malformed_key_is_named_by_place_only(wrong: str) -> None:
     with pytest.raises(errors.Misconfigured) as refused:
         Vault([new_key(), wrong])
     assert "[secrets] keys: number 2" in str(refused.value)

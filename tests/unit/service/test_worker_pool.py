@@ -18,7 +18,7 @@ def run(pool: WorkerPool, function: object, timeout: float = PATIENCE) -> object
 
 
 class TestOrder:
-    def test_no_more_than_the_size_run_at_once_and_the_rest_wait(self) -> None:
+    def test_no_more_than_the_size_run_at_once(self) -> None:
         pool, gate, running, done = WorkerPool("w", 3), threading.Event(), [], []
 
         def work() -> None:
@@ -36,7 +36,7 @@ class TestOrder:
         assert len(done) == 8
         assert (pool.waiting_count, pool.busy_count, pool.has_free_thread) == (0, 0, True)
 
-    def test_threads_are_made_for_work_that_comes_at_once_though_one_is_idle(self) -> None:
+    def test_simultaneous_work_gets_threads_despite_an_idle_one(self) -> None:
         """An idle thread can take one of two functions: the other must not wait behind it."""
         pool, meet = WorkerPool("w", 2), threading.Barrier(2, timeout=PATIENCE)
         pool.post_call(lambda: None)
@@ -72,7 +72,7 @@ class TestOutcomes:
         with pytest.raises(IndexError):
             bad.get_result()
 
-    def test_an_error_nobody_asks_about_is_logged_and_does_not_end_the_work(self, caplog: pytest.LogCaptureFixture) -> None:
+    def test_an_unread_error_is_logged_and_work_continues(self, caplog: pytest.LogCaptureFixture) -> None:
         pool, done = WorkerPool("w", 1), threading.Event()
 
         def broken() -> None:
@@ -83,14 +83,14 @@ class TestOutcomes:
         assert done.wait(PATIENCE)
         assert "driver bug" in caplog.text
 
-    def test_an_error_that_speaks_of_time_is_the_functions_own(self) -> None:
+    def test_a_timeout_error_belongs_to_the_function(self) -> None:
         def slow_service() -> None:
             raise TimeoutError("the socket's")
 
         with pytest.raises(TimeoutError, match="the socket's"):
             run(WorkerPool("w", 1), slow_service)
 
-    def test_a_check_that_fails_while_waiting_ends_the_wait(self) -> None:
+    def test_a_failing_check_ends_the_wait(self) -> None:
         pool, release = WorkerPool("w", 1), threading.Event()
 
         def dead() -> None:
@@ -114,7 +114,7 @@ class TestGivingUp:
         assert ran == ["third"]
         assert pool.waiting_count == 0
 
-    def test_a_function_that_does_not_end_holds_the_only_thread_and_its_late_end_harms_nobody(self) -> None:
+    def test_an_unending_function_holds_only_its_thread(self) -> None:
         pool, release, ended = WorkerPool("w", 1), threading.Event(), threading.Event()
 
         def stuck() -> None:
@@ -129,7 +129,7 @@ class TestGivingUp:
         assert ended.wait(PATIENCE)
         assert run(pool, lambda: "again") == "again"
 
-    def test_a_thread_that_hangs_is_replaced_and_leaves_when_it_comes_back(self) -> None:
+    def test_a_hanging_thread_is_replaced_and_leaves_later(self) -> None:
         pool, started, frozen = WorkerPool("w", 1, spare=1), threading.Event(), threading.Event()
 
         def hang() -> None:
@@ -145,7 +145,7 @@ class TestGivingUp:
         assert wait_until(lambda: pool.thread_count == 1, PATIENCE)
         assert pool.submit_call(lambda: 1).wait_end(PATIENCE)
 
-    def test_threads_are_bounded_even_where_every_call_hangs_for_ever(self) -> None:
+    def test_threads_are_bounded_even_where_every_call_hangs(self) -> None:
         pool, frozen = WorkerPool("w", 2, spare=2), threading.Event()
 
         def give_up_one() -> int:
@@ -168,7 +168,7 @@ class TestEnding:
         assert wait_until(lambda: pool.thread_count == 0, PATIENCE)
         assert pool.submit_call(lambda: None).wait_end(PATIENCE)
 
-    def test_idle_threads_end_when_it_is_closed_after_what_was_submitted(self) -> None:
+    def test_idle_threads_end_after_the_pool_closes(self) -> None:
         pool, gate, ran = WorkerPool("closing", 2, idle=3600), threading.Event(), list[int]()
         pool.post_call(gate.wait, PATIENCE)
         pool.post_call(gate.wait, PATIENCE)
