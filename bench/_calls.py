@@ -25,7 +25,7 @@ class LibvirtCalls:
         self._lock = threading.Lock()
         self._libvirt = binding.load_libvirt()
         self._module = self._libvirt.libvirtmod
-        sys.addaudithook(self._hear)
+        sys.addaudithook(self._count_process)
 
     def __enter__(self) -> LibvirtCalls:
         self._libvirt.libvirtmod = _Counted(self._module, self)
@@ -34,18 +34,18 @@ class LibvirtCalls:
     def __exit__(self, *_: object) -> None:
         self._libvirt.libvirtmod = self._module
 
-    def reset(self) -> None:
+    def reset_counts(self) -> None:
         with self._lock:
             self.counts.clear()
             self.seconds.clear()
             self.processes = 0
 
-    def add(self, name: str, seconds: float) -> None:
+    def add_call(self, name: str, seconds: float) -> None:
         with self._lock:
             self.counts[name] += 1
             self.seconds[name] += seconds
 
-    def _hear(self, event: str, _: tuple[Any, ...]) -> None:
+    def _count_process(self, event: str, _: tuple[Any, ...]) -> None:
         if event == "subprocess.Popen":
             self.processes += 1
 
@@ -58,16 +58,16 @@ class _Counted:
         self._calls = calls
 
     def __getattr__(self, name: str) -> Any:
-        found = getattr(self._module, name)
+        original = getattr(self._module, name)
         if not name.startswith(PREFIX) or name.startswith(_LOCAL):
-            return found
+            return original
 
-        def counted(*arguments: Any) -> Any:
+        def count_call(*arguments: Any) -> Any:
             began = time.perf_counter()
             try:
-                return found(*arguments)
+                return original(*arguments)
             finally:
-                self._calls.add(name.removeprefix(PREFIX), time.perf_counter() - began)
+                self._calls.add_call(name.removeprefix(PREFIX), time.perf_counter() - began)
 
-        setattr(self, name, counted)
-        return counted
+        setattr(self, name, count_call)
+        return count_call

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from bench._fleet import Fleet
-from bench.decisions import FILTERS, decide, group_of, members_on, spec_of
+from bench.decisions import FILTERS, group_of, make_decision, members_on, spec_of
 from db.cell import services, tables
 from objects import stored
 from objects.aggregate import Aggregate
@@ -56,24 +56,24 @@ class Looked:
         self.rows = 0
 
     @contextmanager
-    def counting(self) -> Iterator[None]:
-        made = Hosts.__init__
+    def count_rows(self) -> Iterator[None]:
+        original_init = Hosts.__init__
 
-        def counted(hosts: Hosts, *args: Any, **kwargs: Any) -> None:
-            made(hosts, *args, **kwargs)
+        def init_and_count(hosts: Hosts, *args: Any, **kwargs: Any) -> None:
+            original_init(hosts, *args, **kwargs)
             self.rows += len(hosts)
 
-        Hosts.__init__ = counted  # type: ignore[method-assign, assignment]  # every look begins there
+        Hosts.__init__ = init_and_count  # type: ignore[method-assign, assignment]  # every look begins there
         try:
             yield
         finally:
-            Hosts.__init__ = made  # type: ignore[method-assign]  # as above
+            Hosts.__init__ = original_init  # type: ignore[method-assign]  # as above
 
 
 def passes(fleet: Fleet, act: Callable[[], object]) -> float:
     """How many passes over the fleet that takes."""
     looked = Looked()
-    with looked.counting():
+    with looked.count_rows():
         act()
     return looked.rows / len(fleet.table)
 
@@ -85,47 +85,47 @@ def driver_with(*, filters: tuple[str, ...] = FILTERS, weighers: tuple[str, ...]
     return driver
 
 
-def usual(fleet: Fleet, driver: SchedulerDriver, ask: Callable[[], tuple[RequestSpec, list[Slot]]]) -> float:
+def usual_passes(fleet: Fleet, driver: SchedulerDriver, ask: Callable[[], tuple[RequestSpec, list[Slot]]]) -> float:
     """Passes of a decision whose survey is kept."""
     for _ in range(3):
-        decide(fleet, driver, *ask())
-    return passes(fleet, lambda: decide(fleet, driver, *ask()))
+        make_decision(fleet, driver, *ask())
+    return passes(fleet, lambda: make_decision(fleet, driver, *ask()))
 
 
-def topology(racks: int) -> Iterator[Count]:
+def topology_counts(racks: int) -> Iterator[Count]:
     fleet = Fleet(HOSTS, racks=racks)
     driver = driver_with()
-    told = f"{len(fleet.aggregates)} aggregates"
-    usual(fleet, driver, lambda: (spec_of(fleet, flavor=fleet.small), []))
+    size_note = f"{len(fleet.aggregates)} aggregates"
+    usual_passes(fleet, driver, lambda: (spec_of(fleet, flavor=fleet.small_flavor), []))
     last = fleet.aggregates[-1]
     new = next(node.host for node in fleet.nodes if node.host not in last.hosts)
     wider = Aggregate(id=last.id, name=last.name, hosts=(*last.hosts, new), metadata=last.metadata)
     before = fleet.table.change_count
     fleet.table.set_topology(fleet.mappings, fleet.homes, fleet.zones, [*fleet.aggregates[:-1], wider])
-    yield Count(f"one more host in an aggregate, {told}", fleet.table.change_count - before, 2, "rows touched")
-    after = passes(fleet, lambda: decide(fleet, driver, spec_of(fleet, flavor=fleet.small), []))
+    yield Count(f"one more host in an aggregate, {size_note}", fleet.table.change_count - before, 2, "rows touched")
+    after = passes(fleet, lambda: make_decision(fleet, driver, spec_of(fleet, flavor=fleet.small_flavor), []))
     yield Count("the next decision", after, 0.1)
     before = fleet.table.change_count
     homes = fleet.homes | {"new": fleet.cells[0]}
     fleet.table.set_topology(fleet.mappings, homes, fleet.zones, [*fleet.aggregates[:-1], wider])
-    yield Count(f"one more host mapping, {told}", fleet.table.change_count - before, 0, "rows touched")
+    yield Count(f"one more host mapping, {size_note}", fleet.table.change_count - before, 0, "rows touched")
     newcomer = msgspec.structs.replace(fleet.nodes[0], host="new", node="new")
     fleet.table.set_nodes(fleet.cells[0], [newcomer])
     row = msgspec.structs.replace(fleet.ledger[1], id=HOSTS + 1, host="new", node="new", cell_uuid=fleet.cells[0])
     fleet.table.set_inventories([row], 0.0)
-    after = passes(fleet, lambda: decide(fleet, driver, spec_of(fleet, flavor=fleet.small), []))
+    after = passes(fleet, lambda: make_decision(fleet, driver, spec_of(fleet, flavor=fleet.small_flavor), []))
     yield Count("the next decision after a new host has reported", after, 0.1)
 
 
-def heartbeats(cells: int) -> Iterator[Count]:
+def heartbeat_counts(cells: int) -> Iterator[Count]:
     fleet = Fleet(HOSTS, cells)
     before = fleet.table.change_count
     for cell in fleet.cells:
-        fleet.hear(cell)
+        fleet.report_hosts(cell)
     yield Count(f"a heartbeat of each host, {cells} cells", fleet.table.change_count - before, 0, "rows touched")
 
 
-def reading() -> Iterator[Count]:
+def reading_counts() -> Iterator[Count]:
     with tempfile.TemporaryDirectory() as folder:
         database = cell_database(Path(folder))
         beats = [services.Beat(host=f"host-{n:06}", binary=AGENT_BINARY) for n in range(HOSTS)]
@@ -135,15 +135,15 @@ def reading() -> Iterator[Count]:
         yield Count("heartbeats read", len(database.read(services.read_signs, AGENT_BINARY, 60.0).hosts), HOSTS // 10, "rows")
 
 
-def groups() -> Iterator[Count]:
+def group_counts() -> Iterator[Count]:
     fleet, driver, plain = Fleet(HOSTS), driver_with(), 0.0
     for policy in (None, GroupPolicy.ANTI_AFFINITY, GroupPolicy.SOFT_ANTI_AFFINITY, GroupPolicy.SOFT_AFFINITY):
         name = f"batch of {BATCH}" + (f", {policy.value}, empty group" if policy else "")
 
-        def batch(policy: GroupPolicy | None = policy) -> tuple[RequestSpec, list[Slot]]:
-            return spec_of(fleet, BATCH, flavor=fleet.small, group=group_of(policy) if policy else None), []
+        def batch_request(policy: GroupPolicy | None = policy) -> tuple[RequestSpec, list[Slot]]:
+            return spec_of(fleet, BATCH, flavor=fleet.small_flavor, group=group_of(policy) if policy else None), []
 
-        took = usual(fleet, driver, batch)
+        took = usual_passes(fleet, driver, batch_request)
         plain = took if policy is None else plain
         yield Count(name, took, 4 if policy is None else 2 * plain)
     for policy in (GroupPolicy.ANTI_AFFINITY, GroupPolicy.SOFT_ANTI_AFFINITY, GroupPolicy.SOFT_AFFINITY):
@@ -151,15 +151,15 @@ def groups() -> Iterator[Count]:
         members = members_on(group, [node.host for node in fleet.chance.sample(fleet.nodes, MEMBERS)])
 
         def one_more(group: ServerGroup = group, members: list[Slot] = members) -> tuple[RequestSpec, list[Slot]]:
-            return spec_of(fleet, flavor=fleet.small, group=group), members
+            return spec_of(fleet, flavor=fleet.small_flavor, group=group), members
 
-        yield Count(f"one more member of {MEMBERS}, {policy.value}", usual(fleet, driver, one_more), 0.3)
+        yield Count(f"one more member of {MEMBERS}, {policy.value}", usual_passes(fleet, driver, one_more), 0.3)
         index = _CountingIndex(fleet.table.rows_of)
         fleet.table.named_rows = NamedRows(index, fleet.table.hosts)
         for _ in range(2):
-            index.asked = 0
-            decide(fleet, driver, *one_more())
-        yield Count("names looked up in the index of all hosts", index.asked, 2, "names")
+            index.lookups = 0
+            make_decision(fleet, driver, *one_more())
+        yield Count("names looked up in the index of all hosts", index.lookups, 2, "names")
 
 
 class _CountingIndex(Mapping[str, Sequence[int]]):
@@ -167,10 +167,10 @@ class _CountingIndex(Mapping[str, Sequence[int]]):
 
     def __init__(self, index: Mapping[str, Sequence[int]]) -> None:
         self._index = index
-        self.asked = 0
+        self.lookups = 0
 
     def __getitem__(self, name: str) -> Sequence[int]:
-        self.asked += 1
+        self.lookups += 1
         return self._index[name]
 
     def __iter__(self) -> Iterator[str]:
@@ -180,48 +180,50 @@ class _CountingIndex(Mapping[str, Sequence[int]]):
         return len(self._index)
 
 
-def aggregates() -> Iterator[Count]:
+def aggregate_counts() -> Iterator[Count]:
     fleet = Fleet(HOSTS, racks=RACKS)
     driver = driver_with(filters=(*FILTERS, "AggregateInstanceExtraSpecsFilter"))
-    flavor = msgspec.structs.replace(fleet.small, extra_specs={"aggregate_instance_extra_specs:rack3": "s!= 13"})
-    yield Count(f"one extra spec, {RACKS} aggregates", usual(fleet, driver, lambda: (spec_of(fleet, flavor=flavor), [])), 0.1)
+    flavor = msgspec.structs.replace(fleet.small_flavor, extra_specs={"aggregate_instance_extra_specs:rack3": "s!= 13"})
+    yield Count(
+        f"one extra spec, {RACKS} aggregates", usual_passes(fleet, driver, lambda: (spec_of(fleet, flavor=flavor), [])), 0.1
+    )
 
 
-def site_filter(own: HostPasses) -> Iterator[Count]:
+def site_filter(site_passes: HostPasses) -> Iterator[Count]:
     fleet, driver = Fleet(HOSTS), driver_with()
-    driver.filters = (*driver.filters, Adapter(driver.filters[0].settings, "RackFilter", own))
-    yield Count("a site's own filter", usual(fleet, driver, lambda: (spec_of(fleet, flavor=fleet.small), [])), 0.1)
+    driver.filters = (*driver.filters, Adapter(driver.filters[0].settings, "RackFilter", site_passes))
+    yield Count("a site's own filter", usual_passes(fleet, driver, lambda: (spec_of(fleet, flavor=fleet.small_flavor), [])), 0.1)
 
 
-def cells() -> Iterator[Count]:
+def cell_counts() -> Iterator[Count]:
     for name, weighers, limit in (("cell weighers", SPREADING_WEIGHERS, 8), ("cell weighers, packed", DEFAULT_WEIGHERS, 12)):
         fleet, driver = Fleet(HOSTS, MANY_CELLS), driver_with(weighers=(*weighers, "CellSpreadWeigher", "CellCapacityWeigher"))
-        batch = passes(fleet, partial(decide, fleet, driver, spec_of(fleet, BATCH, flavor=fleet.small), []))
+        batch = passes(fleet, partial(make_decision, fleet, driver, spec_of(fleet, BATCH, flavor=fleet.small_flavor), []))
         yield Count(f"batch of {BATCH}, {MANY_CELLS} cells, {name}", batch, limit)
-    decision = decide(fleet, driver, spec_of(fleet), [])[2].decision
+    decision = make_decision(fleet, driver, spec_of(fleet), [])[2].decision
     yield Count(f"record of a decision, {MANY_CELLS} cells", len(stored.dump_value(decision)), 3150, "bytes")
 
 
-def refusals(refuse: Callable[[Fleet, SchedulerDriver, RequestSpec], None]) -> Iterator[Count]:
+def refusal_counts(refuse: Callable[[Fleet, SchedulerDriver, RequestSpec], None]) -> Iterator[Count]:
     fleet, driver = Fleet(HOSTS), driver_with()
     fleet.table.set_topology(fleet.mappings, fleet.homes | {"new": fleet.cells[0]}, fleet.zones, fleet.aggregates)
-    huge = msgspec.structs.replace(fleet.small, vcpus=1000)
+    huge = msgspec.structs.replace(fleet.small_flavor, vcpus=1000)
     first = passes(fleet, lambda: refuse(fleet, driver, spec_of(fleet, flavor=huge)))
     yield Count("the first refusal after a host was mapped", first, 4)
-    wide = msgspec.structs.replace(fleet.small, vcpus=24)
+    wide = msgspec.structs.replace(fleet.small_flavor, vcpus=24)
     ask = spec_of(fleet, 10, flavor=wide, group=group_of(GroupPolicy.AFFINITY))
     yield Count("affinity batch of 10 that fits nowhere", passes(fleet, lambda: refuse(fleet, driver, ask)), 6)
 
 
-def counts(own: HostPasses, refuse: Callable[[Fleet, SchedulerDriver, RequestSpec], None]) -> Iterator[Count]:
-    """All rows. ``own``: a filter of one host at a time. ``refuse``: asks for what fits nowhere."""
-    yield from topology(0)
-    yield from topology(RACKS)
-    yield from heartbeats(8)
-    yield from heartbeats(MANY_CELLS)
-    yield from reading()
-    yield from groups()
-    yield from aggregates()
-    yield from site_filter(own)
-    yield from cells()
-    yield from refusals(refuse)
+def all_counts(site_passes: HostPasses, refuse: Callable[[Fleet, SchedulerDriver, RequestSpec], None]) -> Iterator[Count]:
+    """All rows. ``site_passes``: a filter of one host at a time. ``refuse``: asks for what fits nowhere."""
+    yield from topology_counts(0)
+    yield from topology_counts(RACKS)
+    yield from heartbeat_counts(8)
+    yield from heartbeat_counts(MANY_CELLS)
+    yield from reading_counts()
+    yield from group_counts()
+    yield from aggregate_counts()
+    yield from site_filter(site_passes)
+    yield from cell_counts()
+    yield from refusal_counts(refuse)

@@ -38,14 +38,14 @@ class Counts(Object, frozen=True, kw_only=True):
     ends: Mapping[str, float]
     messages: Mapping[str, float]
 
-    def minus(self, other: Counts) -> Counts:
+    def subtract_counts(self, other: Counts) -> Counts:
         return Counts(
-            statements=less(self.statements, other.statements),
-            ends=less(self.ends, other.ends),
-            messages=less(self.messages, other.messages),
+            statements=subtract_values(self.statements, other.statements),
+            ends=subtract_values(self.ends, other.ends),
+            messages=subtract_values(self.messages, other.messages),
         )
 
-    def times(self, factor: float) -> Counts:
+    def scale_counts(self, factor: float) -> Counts:
         return Counts(
             statements={key: n * factor for key, n in self.statements.items()},
             ends={key: n * factor for key, n in self.ends.items()},
@@ -54,14 +54,14 @@ class Counts(Object, frozen=True, kw_only=True):
 
 
 class Memory(Object, frozen=True, kw_only=True):
-    """Of all processes of one role: how many there are, and MiB. ``own``: shared pages are divided among those who share them."""
+    """Of all processes of one role: how many there are, and MiB. ``pss``: shared pages are divided among those who share them."""
 
     processes: int
     resident: float
-    own: float
+    pss: float
 
 
-def less(one: Mapping[K, float], other: Mapping[K, float]) -> dict[K, float]:
+def subtract_values(one: Mapping[K, float], other: Mapping[K, float]) -> dict[K, float]:
     return {key: n - other.get(key, 0.0) for key, n in one.items()}
 
 
@@ -80,57 +80,58 @@ class Meter:
             host=url.host, port=url.port or 0, user=url.username, password=str(url.password), autocommit=True
         )
         self._roles: dict[int, str] = {}
-        self.ask("SET GLOBAL userstat = 1")
+        self.query_rows("SET GLOBAL userstat = 1")
         if messages:
-            self._eval("application:set_env(rabbit, collect_statistics, fine).")  # per queue, in channels opened from now on
+            # per queue, in channels opened from now on
+            self._eval_on_broker("application:set_env(rabbit, collect_statistics, fine).")
 
     def close(self) -> None:
         self._connection.close()
 
-    def ask(self, query: str, *values: Any) -> tuple[tuple[Any, ...], ...]:
+    def query_rows(self, query: str, *values: Any) -> tuple[tuple[Any, ...], ...]:
         """Rows of a statement run as the server's administrator, who is not counted."""
         cursor: Cursor
         with self._connection.cursor() as cursor:
             cursor.execute(query, values or None)
             return tuple(cursor.fetchall())
 
-    def statements(self) -> dict[str, float]:
+    def count_statements(self) -> dict[str, float]:
         """Those of ``Counts``, since the processes were started."""
-        users = self.ask(f"SELECT user, {' + '.join(SQL)} FROM information_schema.user_statistics WHERE user <> 'root'")
+        users = self.query_rows(f"SELECT user, {' + '.join(SQL)} FROM information_schema.user_statistics WHERE user <> 'root'")
         return {str(user): float(n) for user, n in users}
 
-    def counts(self) -> Counts:
+    def read_counts(self) -> Counts:
         """Everything since the processes were started."""
-        ends = self.ask("SHOW GLOBAL STATUS LIKE 'Com\\_%%'")
+        ends = self.query_rows("SHOW GLOBAL STATUS LIKE 'Com\\_%%'")
         seen = {str(name).removeprefix("Com_").lower(): float(n) for name, n in ends}
         return Counts(
-            statements=self.statements(),
+            statements=self.count_statements(),
             ends={name: seen[name] for name in (*ENDS, PING)},
-            messages=self._messages(),
+            messages=self._count_messages(),
         )
 
-    def cpu(self) -> dict[str, float]:
+    def cpu_by_role(self) -> dict[str, float]:
         """CPU seconds of user and kernel by role, of processes that live and of children of theirs that have ended."""
         used: Counter[str] = Counter()
-        for role, process in self._processes():
+        for role, process in self._list_processes():
             times = process.cpu_times()
             used[role] += times.user + times.system + times.children_user + times.children_system  # type: ignore[assignment]  # typed as a count
         return dict(used)
 
-    def roles(self) -> dict[int, str]:
+    def role_by_pid(self) -> dict[int, str]:
         """The role of each process, by its process id."""
-        return {process.pid: role for role, process in self._processes()}
+        return {process.pid: role for role, process in self._list_processes()}
 
-    def memory(self) -> dict[str, Memory]:
-        found: dict[str, list[Any]] = {}
-        for role, process in self._processes():
-            found.setdefault(role, []).append(process.memory_full_info())
+    def memory_by_role(self) -> dict[str, Memory]:
+        infos_by_role: dict[str, list[Any]] = {}
+        for role, process in self._list_processes():
+            infos_by_role.setdefault(role, []).append(process.memory_full_info())
         return {
-            role: Memory(processes=len(some), resident=sum(m.rss for m in some) / MIB, own=sum(m.pss for m in some) / MIB)
-            for role, some in found.items()
+            role: Memory(processes=len(infos), resident=sum(m.rss for m in infos) / MIB, pss=sum(m.pss for m in infos) / MIB)
+            for role, infos in infos_by_role.items()
         }
 
-    def _processes(self) -> Iterator[tuple[str, psutil.Process]]:
+    def _list_processes(self) -> Iterator[tuple[str, psutil.Process]]:
         members = {member.name: str(member.role) for member in self._region.notes.shape.list_members()}
         groups: list[tuple[str, Iterable[int]]] = [
             (server.NAME, server.leftover_processes()) for server in self._region.backing.servers
@@ -145,18 +146,18 @@ class Meter:
                     continue
                 yield role, process
 
-    def _messages(self) -> dict[str, float]:
-        found: Counter[str] = Counter()
-        said = "".join(re.findall(r'"([^"]*)"', self._eval(PUBLISHED)))
-        for vhost, queue, number in (entry.split(" ") for entry in said.split(";") if entry):
-            found[f"{vhost}: {kind(queue)}"] += int(number)
-        return dict(found)
+    def _count_messages(self) -> dict[str, float]:
+        message_counts: Counter[str] = Counter()
+        published = "".join(re.findall(r'"([^"]*)"', self._eval_on_broker(PUBLISHED)))
+        for vhost, queue, number in (entry.split(" ") for entry in published.split(";") if entry):
+            message_counts[f"{vhost}: {message_kind(queue)}"] += int(number)
+        return dict(message_counts)
 
-    def _eval(self, expression: str) -> str:
+    def _eval_on_broker(self, expression: str) -> str:
         return self._broker.run_ctl("eval", expression)
 
 
-def kind(queue: str) -> str:
+def message_kind(queue: str) -> str:
     """What the messages of a queue are, by its name; the API level and the cells call things by few names."""
     if queue.startswith("reply_"):
         return "answers"

@@ -38,7 +38,7 @@ class Size:
     cells: int = 2
     used: int = 2
 
-    def name(self) -> str:
+    def describe_region(self) -> str:
         where = "" if self.used == 2 else f", builds in {self.used}"
         return f"{self.hosts:,} hosts, {self.instances} on each, {self.cells} cells{where}"
 
@@ -57,29 +57,29 @@ class Cost:
     cpu: float
 
     @property
-    def roles(self) -> dict[str, float]:
-        return {what: number for what, number in self.counts.items() if what != MESSAGES}
+    def statements_by_role(self) -> dict[str, float]:
+        return {name: number for name, number in self.counts.items() if name != MESSAGES}
 
     @property
-    def statements(self) -> float:
-        return sum(self.roles.values())
+    def statement_count(self) -> float:
+        return sum(self.statements_by_role.values())
 
-    def excess(self, base: Cost, servers: int) -> dict[str, float]:
-        """What is larger than in ``base`` by more than ``noise`` says."""
-        return {what: n for what, n in self.counts.items() if n > base.counts[what] + noise(what, servers)}
+    def excess_over(self, base: Cost, servers: int) -> dict[str, float]:
+        """What is larger than in ``base`` by more than ``noise_limit`` says."""
+        return {name: n for name, n in self.counts.items() if n > base.counts[name] + noise_limit(name, servers)}
 
 
-def least(costs: Sequence[Cost]) -> Cost:
+def smallest_cost(costs: Sequence[Cost]) -> Cost:
     """Each of its counts the smallest."""
-    counts = {what: min(cost.counts[what] for cost in costs) for what in costs[0].counts}
+    counts = {name: min(cost.counts[name] for cost in costs) for name in costs[0].counts}
     return Cost(counts, min(cost.cpu for cost in costs))
 
 
-def noise(what: str, servers: int) -> int:
+def noise_limit(name: str, servers: int) -> int:
     """How much larger a smallest count may be for chance alone: the reports of ten hosts share few or many messages."""
     if servers == 1:
         return 0
-    return 30 if what in ("conductor", "cells", MESSAGES) else 2
+    return 30 if name in ("conductor", "cells", MESSAGES) else 2
 
 
 @dataclass(frozen=True)
@@ -91,7 +91,7 @@ class Measured:
     polling: float
 
 
-def ghosts(urls: Mapping[str, str], count: int) -> None:
+def add_ghost_hosts(urls: Mapping[str, str], count: int) -> None:
     """Cells, known by the URLs of their databases, have heard from ``count`` hosts, in turns. They have room for a few servers."""
     for number, (cell, url) in enumerate(urls.items()):
         names = [f"{cell}-ghost{n:05}" for n in range(number, count, len(urls))]
@@ -123,26 +123,26 @@ def wait_until_quiet(count: Callable[[], float], seconds: float, pause: float) -
         time.sleep(pause)
 
 
-def show(title: str, found: Mapping[Size, Measured], console: Console) -> None:
+def show_costs(title: str, measured_by_size: Mapping[Size, Measured], console: Console) -> None:
     table = Table(title=title)
     table.add_column("")
     for heading in ("one boot", "messages", "CPU", f"a batch of {BATCH}", "messages", "CPU", "polls per s"):
         table.add_column(heading, justify="right")
-    for size, measured in found.items():
-        row = [size.name()]
+    for size, measured in measured_by_size.items():
+        row = [size.describe_region()]
         for cost in measured.costs.values():
-            parts = " + ".join(f"{number:g}" for number in cost.roles.values())
-            row += [f"{cost.statements:g} ({parts})", f"{cost.counts[MESSAGES]:.3g}", f"{cost.cpu:.0f}"]
+            parts = " + ".join(f"{number:g}" for number in cost.statements_by_role.values())
+            row += [f"{cost.statement_count:g} ({parts})", f"{cost.counts[MESSAGES]:.3g}", f"{cost.cpu:.0f}"]
         table.add_row(*row, f"{measured.polling:.0f}")
     console.print(table)
 
 
-def larger(found: Mapping[Size, Measured]) -> list[str]:
+def list_excesses(measured_by_size: Mapping[Size, Measured]) -> list[str]:
     """What costs more in a larger region than in the smallest."""
-    base = found[SMALL].costs
+    base = measured_by_size[SMALL].costs
     return [
-        f"{size.name()}, {servers} server(s), {what}: {number:g}, not {base[servers].counts[what]:g}"
-        for size, measured in found.items()
+        f"{size.describe_region()}, {servers} server(s), {name}: {number:g}, not {base[servers].counts[name]:g}"
+        for size, measured in measured_by_size.items()
         for servers, cost in measured.costs.items()
-        for what, number in cost.excess(base[servers], servers).items()
+        for name, number in cost.excess_over(base[servers], servers).items()
     ]

@@ -35,13 +35,13 @@ from bench._flat import (
     Cost,
     Measured,
     Size,
-    ghosts,
-    larger,
-    least,
-    show,
+    add_ghost_hosts,
+    list_excesses,
+    show_costs,
+    smallest_cost,
     wait_until_quiet,
 )
-from bench._place import Client, CountingBacking, place, serve
+from bench._place import Client, CountingBacking, prepared_region, start_processes
 from bench._script import needs_region
 from cli.standalone.demo.plan import HostPlan
 from deploy import ports
@@ -65,7 +65,7 @@ CALM: Mapping[str, Mapping[str, str]] = {
 """What the files of a region are changed to, as far as they have these groups: nothing happens by the clock but polls."""
 WORK = ("SELECT", "INSERT", "UPDATE", "DELETE", "REPLACE", "WITH")
 """How statements begin that are not the end or the beginning of a transaction, or a setting."""
-ASKED = "SELECT schema_name, digest_text, count_star FROM performance_schema.events_statements_summary_by_digest"
+STATEMENTS_QUERY = "SELECT schema_name, digest_text, count_star FROM performance_schema.events_statements_summary_by_digest"
 
 Counts = Counter[tuple[str, str]]
 """Statements by (role, text)."""
@@ -91,85 +91,85 @@ class Bench:
         self.polls: set[tuple[str, str]] = set()
         self._idle_cpu = 0.0
 
-    def schedulable(self) -> int:
+    def count_schedulable(self) -> int:
         """Hosts that the scheduler may choose, as its metrics tell."""
         with urllib.request.urlopen(f"http://{ports.HOST}:{self._port}/metrics") as answer:
             text = answer.read().decode()
         return sum(int(float(n)) for n in re.findall(r'superconductor_cell_hosts\{[^}]*eligible="yes"\} (\S+)', text))
 
-    def fill(self, count: int) -> None:
-        self._post("fill", count)
+    def fill_hosts(self, count: int) -> None:
+        self._post_and_wait("fill", count)
 
-    def idle(self, seconds: float) -> float:
+    def measure_idle(self, seconds: float) -> float:
         """Learn what runs when nobody asks for anything; how many statements that is in a second."""
         time.sleep(QUIET_S)
-        before, cpu = self._statements(), self._cpu()
+        before, cpu = self._count_statements(), self._cpu_seconds()
         time.sleep(seconds)  # what is counted meanwhile runs by the clock
-        found = self._statements() - before
-        self._idle_cpu = (self._cpu() - cpu) / seconds
-        self.polls |= set(found)
-        return found.total() / seconds
+        statement_counts = self._count_statements() - before
+        self._idle_cpu = (self._cpu_seconds() - cpu) / seconds
+        self.polls |= set(statement_counts)
+        return statement_counts.total() / seconds
 
-    def boot(self, name: str, servers: int) -> tuple[Cost, Counts]:
+    def measure_boot(self, name: str, servers: int) -> tuple[Cost, Counts]:
         """One POST of ``servers``."""
-        before, sent, cpu, began = self._statements(), self._messages(), self._cpu(), time.monotonic()
-        self._post(name, servers)
-        used = self._cpu() - cpu - self._idle_cpu * (time.monotonic() - began)
-        self._quiet()
-        found = Counter({key: n for key, n in (self._statements() - before).items() if key not in self.polls})
+        before, sent, cpu, began = self._count_statements(), self._count_messages(), self._cpu_seconds(), time.monotonic()
+        self._post_and_wait(name, servers)
+        used = self._cpu_seconds() - cpu - self._idle_cpu * (time.monotonic() - began)
+        self._wait_for_quiet()
+        statement_counts = Counter({key: n for key, n in (self._count_statements() - before).items() if key not in self.polls})
         roles = Counter({"api": 0, "cells": 0})
-        for (role, _), number in found.items():
+        for (role, _), number in statement_counts.items():
             roles[role] += number
-        return Cost({**roles, MESSAGES: self._messages() - sent}, used * 1000), found
+        return Cost({**roles, MESSAGES: self._count_messages() - sent}, used * 1000), statement_counts
 
-    def _post(self, name: str, servers: int) -> None:
-        self._client.post(name, servers)
+    def _post_and_wait(self, name: str, servers: int) -> None:
+        self._client.boot_servers(name, servers)
         query = "SELECT COUNT(*) FROM api.instance_mappings WHERE name LIKE %s AND state = 'active'"
-        assert wait_until(lambda: self._meter.ask(query, f"{name}%")[0][0] >= servers, GIVE_UP_AFTER_S), (
+        assert wait_until(lambda: self._meter.query_rows(query, f"{name}%")[0][0] >= servers, GIVE_UP_AFTER_S), (
             f"{name}: not all are ACTIVE"
         )
 
-    def _quiet(self) -> None:
-        wait_until_quiet(lambda: sum(n for key, n in self._statements().items() if key not in self.polls), QUIET_S, pause=0.1)
+    def _wait_for_quiet(self) -> None:
+        wait_until_quiet(lambda: sum(n for key, n in self._count_statements().items() if key not in self.polls), QUIET_S, pause=0.1)
 
-    def _statements(self) -> Counts:
-        found: Counts = Counter()
-        for schema, text, number in self._meter.ask(ASKED):
+    def _count_statements(self) -> Counts:
+        counts: Counts = Counter()
+        for schema, text, number in self._meter.query_rows(STATEMENTS_QUERY):
             if schema is not None and str(text).startswith(WORK):
-                found["api" if schema == "api" else "cells", str(text)] += int(number)
-        return found
+                counts["api" if schema == "api" else "cells", str(text)] += int(number)
+        return counts
 
-    def _messages(self) -> float:
-        return sum(self._meter.counts().messages.values())
+    def _count_messages(self) -> float:
+        return sum(self._meter.read_counts().messages.values())
 
-    def _cpu(self) -> float:
-        return sum(self._meter.cpu().values())
+    def _cpu_seconds(self) -> float:
+        return sum(self._meter.cpu_by_role().values())
 
 
 @contextmanager
-def region(size: Size) -> Iterator[Bench]:
+def running_region(size: Size) -> Iterator[Bench]:
     """Such a region, at work. Raises Unavailable."""
     agents = BUILDERS // size.used
     shape = Uneven(cells=size.cells, used=size.used, agents=agents, apis=1, supers=1, schedulers=1, conductors=1)
-    with place(shape, backing=CountingBacking) as made:
-        for file in made.folder.etc.glob("*.conf"):
-            calm(file)
-        urls = {cell: cell_url(made.folder.etc / f"{cell}.conf") for cell in shape.cell_names()}
-        ghosts(urls, size.hosts - BUILDERS)
-        meter = Meter(made)
+    with prepared_region(shape, backing=CountingBacking) as target:
+        for file in target.folder.etc.glob("*.conf"):
+            silence_timers(file)
+        urls = {cell: cell_url(target.folder.etc / f"{cell}.conf") for cell in shape.cell_names()}
+        add_ghost_hosts(urls, size.hosts - BUILDERS)
+        meter = Meter(target)
         try:
-            serve(made)
-            bench = Bench(made, meter)
-            assert wait_until(lambda: bench.schedulable() >= size.hosts, GIVE_UP_AFTER_S, pause=0.5), (
-                f"{bench.schedulable()} hosts are up"
+            start_processes(target)
+            bench = Bench(target, meter)
+            assert wait_until(lambda: bench.count_schedulable() >= size.hosts, GIVE_UP_AFTER_S, pause=0.5), (
+                f"{bench.count_schedulable()} hosts are up"
             )
-            bench.fill(size.instances * BUILDERS)
+            bench.fill_hosts(size.instances * BUILDERS)
             yield bench
         finally:
             meter.close()
 
 
-def calm(file: Path) -> None:
+def silence_timers(file: Path) -> None:
     """Nothing by the clock, in the groups that this file has."""
     parser = configparser.ConfigParser(interpolation=None)
     parser.read(file)
@@ -186,26 +186,34 @@ def cell_url(file: Path) -> str:
     return parser["cell_database"]["connection"]
 
 
-def measure(size: Size, posts: Mapping[int, int], base: Measured | None, listing: Console | None) -> Measured:
+def measure_size(size: Size, posts: Mapping[int, int], base: Measured | None, listing: Console | None) -> Measured:
     """``posts``: how many POSTs by servers in one. ``base``: what it should not cost more than."""
     costs: dict[int, Cost] = {}
-    with region(size) as bench:
+    with running_region(size) as bench:
         bench.polls |= base.polls if base else set()
-        polling = bench.idle(6.0)
+        polling = bench.measure_idle(6.0)
         for servers, count in posts.items():
-            found = [bench.boot(f"take{servers}-{post}-", servers) for post in range(count)]
+            boots = [bench.measure_boot(f"take{servers}-{post}-", servers) for post in range(count)]
             limit = base.costs[servers] if base and count > 1 else None
-            while limit and len(found) < REPEATED_POSTS_LIMIT and least([cost for cost, _ in found]).excess(limit, servers):
-                found.append(bench.boot(f"take{servers}-{len(found)}-", servers))
-            costs[servers] = least([cost for cost, _ in found])
+            while (
+                limit
+                and len(boots) < REPEATED_POSTS_LIMIT
+                and smallest_cost([cost for cost, _ in boots]).excess_over(limit, servers)
+            ):
+                boots.append(bench.measure_boot(f"take{servers}-{len(boots)}-", servers))
+            costs[servers] = smallest_cost([cost for cost, _ in boots])
             if listing:
-                tell(f"{size.name()}: {servers} server(s)", min(found, key=lambda each: each[0].statements)[1], listing)
+                show_statements(
+                    f"{size.describe_region()}: {servers} server(s)",
+                    min(boots, key=lambda cost_and_counts: cost_and_counts[0].statement_count)[1],
+                    listing,
+                )
         return Measured(costs, frozenset(bench.polls), polling)
 
 
-def tell(title: str, found: Counts, console: Console) -> None:
+def show_statements(title: str, counts: Counts, console: Console) -> None:
     console.print(title)
-    for (role, text), number in sorted(found.items()):
+    for (role, text), number in sorted(counts.items()):
         console.print(f"{number:6}  {role}: {' '.join(text.split())[:120]}", highlight=False, soft_wrap=True, markup=False)
 
 
@@ -215,13 +223,15 @@ def on_servers(console: Console, *, smoke: bool, verbose: bool) -> str | int:
     sizes: Sequence[Size] = (SMALL, Size(hosts=200, instances=5, cells=3)) if smoke else tuple(usual)
     posts = {1: 1, BATCH: 1} if smoke else {1: 5, BATCH: 3}
     signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))  # through everything that stops the region
-    found: dict[Size, Measured] = {}
+    measured_by_size: dict[Size, Measured] = {}
     with needs_region(smoke=smoke):
         for size in sizes:
-            found[size] = measure(size, posts, found.get(SMALL) if size != SPREAD else None, console if verbose else None)
-            show(TITLE, {size: found[size]}, console)
-    show(TITLE, found, console)
-    found.pop(SPREAD, None)
-    if (grown := larger(found)) and not smoke:
+            measured_by_size[size] = measure_size(
+                size, posts, measured_by_size.get(SMALL) if size != SPREAD else None, console if verbose else None
+            )
+            show_costs(TITLE, {size: measured_by_size[size]}, console)
+    show_costs(TITLE, measured_by_size, console)
+    measured_by_size.pop(SPREAD, None)
+    if (grown := list_excesses(measured_by_size)) and not smoke:
         return "A boot costs more in a larger region. " + "; ".join(grown)
     return 0

@@ -46,9 +46,9 @@ class Fleet:
 
     def __init__(self, hosts: int, cells: int = CELLS, racks: int = 0) -> None:
         with without_garbage_collection():  # as a scheduler reads its fleet at its start
-            self._make(hosts, cells, racks)
+            self._build_fleet(hosts, cells, racks)
 
-    def _make(self, hosts: int, cells: int, racks: int) -> None:
+    def _build_fleet(self, hosts: int, cells: int, racks: int) -> None:
         self.chance = random.Random(hosts)
         self.nodes: list[ComputeNode] = []
         self.ledger: dict[int, Inventory] = {}
@@ -60,7 +60,7 @@ class Fleet:
         self.homes: dict[str, str] = {}
         self._hosts_of: dict[str, list[str]] = {cell: [] for cell in self.cells}
         for n in range(hosts):
-            self._fill(n)
+            self._add_host(n)
         names = [node.host for node in self.nodes]
         aggregates = [
             Aggregate(id=n, name=zone, hosts=tuple(names[n :: len(ZONES)]), metadata={"availability_zone": zone})
@@ -68,7 +68,7 @@ class Fleet:
         ]
         aggregates.append(Aggregate(id=8, name="ssd", hosts=tuple(names[::4]), metadata={"ssd": "true"}))
         aggregates.append(Aggregate(id=9, name="rented", hosts=tuple(names[::50]), metadata={"filter_tenant_id": "bank"}))
-        aggregates += _racks(names, racks)
+        aggregates += _rack_aggregates(names, racks)
         self.aggregates = tuple(aggregates)
         self.mappings = [
             CellMapping(uuid=uuid, name=f"cell{n}", database_url="", transport_url="", state=CellState.ENABLED)
@@ -82,13 +82,13 @@ class Fleet:
         nodes_of: dict[str, list[ComputeNode]] = {cell: [] for cell in self.cells}
         for node in self.nodes:
             nodes_of[self.homes[node.host]].append(node)
-        for cell, theirs in nodes_of.items():
-            for start in range(0, len(theirs), NODES_PAGE_SIZE):
-                self.table.set_nodes(cell, theirs[start : start + NODES_PAGE_SIZE])
+        for cell, cell_nodes in nodes_of.items():
+            for start in range(0, len(cell_nodes), NODES_PAGE_SIZE):
+                self.table.set_nodes(cell, cell_nodes[start : start + NODES_PAGE_SIZE])
         for cell in self.cells:
-            self.hear(cell)
+            self.report_hosts(cell)
 
-    def _fill(self, n: int) -> None:
+    def _add_host(self, n: int) -> None:
         """One more host, with guests until a share of its vCPUs is taken that is ``FILL_RATIO`` on average."""
         chance, cores = self.chance, self.chance.choice(CORES)
         node = ComputeNode(
@@ -129,7 +129,7 @@ class Fleet:
             instances=count,
         )
 
-    def divide(self) -> None:
+    def divide_hosts(self) -> None:
         """From now on each host has two NUMA nodes of equal size, and its guests are tied to them by halves."""
         for key, row in self.ledger.items():
             nodes = (HostNumaNode(vcpus=1, memory_mb=1),) * 2
@@ -137,32 +137,32 @@ class Fleet:
                 row,
                 generation=row.generation + 1,
                 cap_resources=numa.offered_by_class(nodes, row.cap_vcpus, row.cap_memory_mb),
-                used_resources=_halves(row.used_vcpus, row.used_memory_mb),
+                used_resources=_halved_resources(row.used_vcpus, row.used_memory_mb),
             )
         rows = list(self.ledger.values())
         for start in range(0, len(rows), NODES_PAGE_SIZE):
             self.table.set_inventories(rows[start : start + NODES_PAGE_SIZE], 0.0)
 
     @property
-    def small(self) -> Flavor:
+    def small_flavor(self) -> Flavor:
         return FLAVORS[0]
 
-    def flavor(self) -> Flavor:
+    def choose_flavor(self) -> Flavor:
         return self.chance.choices(FLAVORS, SHARES)[0]
 
-    def claimed(self, key: int, flavor: Flavor) -> Inventory:
+    def add_guest(self, key: int, flavor: Flavor) -> Inventory:
         """The ledger's row with one more guest."""
         self._guests.append(key * len(FLAVORS) + _NUMBERS[flavor.flavor_id])
-        return self._change(key, flavor, 1)
+        return self._change_usage(key, flavor, 1)
 
-    def release(self) -> None:
+    def release_guest(self) -> None:
         """Some guest is gone."""
         chosen = self.chance.randrange(len(self._guests))
         self._guests[chosen], self._guests[-1] = self._guests[-1], self._guests[chosen]
         key, number = divmod(self._guests.pop(), len(FLAVORS))
-        self.table.set_inventory(self._change(key, FLAVORS[number], -1), time.monotonic())
+        self.table.set_inventory(self._change_usage(key, FLAVORS[number], -1), time.monotonic())
 
-    def hear(self, cell: str) -> None:
+    def report_hosts(self, cell: str) -> None:
         """A heartbeat of every host of a cell, and reports of those where guests have come and gone."""
         now = time.monotonic()
         hosts = self._hosts_of[cell]
@@ -175,7 +175,7 @@ class Fleet:
             self.table.set_node(cell, node)
             self._changed.remove(key)
 
-    def _change(self, key: int, flavor: Flavor, count: int) -> Inventory:
+    def _change_usage(self, key: int, flavor: Flavor, count: int) -> Inventory:
         row = self.ledger[key]
         vcpus, memory_mb = row.used_vcpus + count * flavor.vcpus, row.used_memory_mb + count * flavor.memory_mb
         self._changed.add(key)
@@ -186,22 +186,22 @@ class Fleet:
             used_memory_mb=memory_mb,
             used_disk_gb=row.used_disk_gb + count * flavor.disk_gb,
             instances=row.instances + count,
-            used_resources=_halves(vcpus, memory_mb) if row.cap_resources else {},
+            used_resources=_halved_resources(vcpus, memory_mb) if row.cap_resources else {},
         )
         return self.ledger[key]
 
-    def full(self) -> float:
+    def claimed_share(self) -> float:
         """The share of all vCPUs that is claimed."""
         rows = self.ledger.values()
         return sum(row.used_vcpus for row in rows) / sum(row.cap_vcpus for row in rows)
 
 
-def _halves(vcpus: int, memory_mb: int) -> dict[str, int]:
+def _halved_resources(vcpus: int, memory_mb: int) -> dict[str, int]:
     """These amounts by halves, on two NUMA nodes."""
     return numa.taken_by_class((0, 1), vcpus, memory_mb)
 
 
-def _racks(names: Sequence[str], count: int) -> list[Aggregate]:
+def _rack_aggregates(names: Sequence[str], count: int) -> list[Aggregate]:
     """``count`` aggregates with a key of their own for each ten; every host is in ten of them, one of each kind."""
     if not count:
         return []

@@ -44,9 +44,9 @@ def database_on(server: str, kind: Kind = "api") -> Iterator[tuple[str, str]]:
     with tempfile.TemporaryDirectory(prefix="superconductor-bench-") as folder:
         url = f"sqlite:///{folder}/{kind}.db?synchronous=FULL"
         try:
-            made = scratch_url(SERVERS[server]) if server != "sqlite" else None
-            if made is not None:
-                with made as url:
+            scratch = scratch_url(SERVERS[server]) if server != "sqlite" else None
+            if scratch is not None:
+                with scratch as url:
                     synced(url, kind).dispose_connections()
                     yield url, server
                 return
@@ -56,7 +56,7 @@ def database_on(server: str, kind: Kind = "api") -> Iterator[tuple[str, str]]:
         yield url, "sqlite"
 
 
-def nodes(count: int) -> list[ComputeNode]:
+def build_nodes(count: int) -> list[ComputeNode]:
     return [fleet.node(f"host-{n:06}", **ROOM) for n in range(count)]
 
 
@@ -64,16 +64,16 @@ def open_database(url: str) -> Database:
     return Database(url, name="api", max_pool_size=12)
 
 
-def fill(database: Database, share: float, seed: int = 7) -> int:
+def fill_hosts(database: Database, share: float, seed: int = 7) -> int:
     """Put claims of mixed flavors on every host until ``share`` of all vCPUs is taken, more on some hosts than on others.
 
     Returns the number of claims. A transaction fills some hosts only: a million at once would exceed the time of a statement.
     """
-    chance, made, last = random.Random(seed), 0, 0
+    chance, claim_count, last = random.Random(seed), 0, 0
     while page := database.read(_hosts_after, last):
-        made += database.write(_fill, page, share, chance)
+        claim_count += database.write(_fill_hosts, page, share, chance)
         last = page[-1][0]
-    return made
+    return claim_count
 
 
 def _hosts_after(tx: ApiTransaction, last: int) -> list[tuple[int, int]]:
@@ -82,16 +82,16 @@ def _hosts_after(tx: ApiTransaction, last: int) -> list[tuple[int, int]]:
     return [(row.id, row.cap_vcpus) for row in tx.execute(query.limit(FILL_PAGE_SIZE))]
 
 
-def _fill(tx: ApiTransaction, hosts: Sequence[tuple[int, int]], share: float, chance: random.Random) -> int:
+def _fill_hosts(tx: ApiTransaction, hosts: Sequence[tuple[int, int]], share: float, chance: random.Random) -> int:
     rows: list[dict[str, Any]] = []
     usage: dict[int, UsageChange] = {}
     for inventory_id, vcpus in hosts:
-        left = round(vcpus * _share(share, chance))
+        free_vcpus = round(vcpus * _draw_share(share, chance))
         taken: Counter[str] = Counter()
-        while left > 0:
-            flavor = chance.choice([each for each in FLAVORS if each.vcpus <= left])
-            rows.append(_allocation(inventory_id, flavor, chance))
-            left -= flavor.vcpus
+        while free_vcpus > 0:
+            flavor = chance.choice([candidate for candidate in FLAVORS if candidate.vcpus <= free_vcpus])
+            rows.append(_allocation_row(inventory_id, flavor, chance))
+            free_vcpus -= flavor.vcpus
             taken.update(vcpus=flavor.vcpus, memory_mb=flavor.memory_mb, disk_gb=flavor.disk_gb, instances=1)
         usage[inventory_id] = UsageChange(taken["vcpus"], taken["memory_mb"], taken["disk_gb"], taken["instances"])
     for start in range(0, len(rows), INSERT_PAGE_SIZE):
@@ -100,7 +100,7 @@ def _fill(tx: ApiTransaction, hosts: Sequence[tuple[int, int]], share: float, ch
     return len(rows)
 
 
-def _share(mean: float, chance: random.Random) -> float:
+def _draw_share(mean: float, chance: random.Random) -> float:
     """How full one host is. In a fleet that is almost full four of five are full to the last vCPU: all room is on the others."""
     if mean < 0.9:
         spread = min(mean, 1.0 - mean)
@@ -108,7 +108,7 @@ def _share(mean: float, chance: random.Random) -> float:
     return 1.0 if chance.random() < 0.8 else 1.0 - chance.uniform(0.0, 10.0 * (1.0 - mean))
 
 
-def _allocation(inventory_id: int, flavor: Flavor, chance: random.Random) -> dict[str, Any]:
+def _allocation_row(inventory_id: int, flavor: Flavor, chance: random.Random) -> dict[str, Any]:
     return {
         "instance_uuid": str(uuid.UUID(int=chance.getrandbits(128), version=4)),
         "inventory_id": inventory_id,
@@ -123,22 +123,25 @@ def _allocation(inventory_id: int, flavor: Flavor, chance: random.Random) -> dic
     }
 
 
-def lease(database: Database, count: int, flavors: Sequence[Flavor] = FLAVORS, size: int = 1) -> list[RequestSpec]:
+def lease_requests(database: Database, count: int, flavors: Sequence[Flavor] = FLAVORS, size: int = 1) -> list[RequestSpec]:
     """``count`` requests of ``size`` servers each that are leased under fence 1, of the flavors by turns."""
     specs = [fleet.spec(flavors[n % len(flavors)], num_instances=size) for n in range(count)]
     now = time.time()
     rows: list[dict[str, Any]] = []
     leased: list[RequestSpec] = []
-    for asked in specs:
+    for spec in specs:
         uuids = [str(uuid.uuid4()) for _ in range(size)]
-        leased.append(msgspec.structs.replace(asked, fences=dict.fromkeys(uuids, 1)))
-        common = {"batch_id": asked.batch_id, "state": "leased", "owner": "bench", "lease_until": now + 3600, "fence": 1}
-        rows += [{"instance_uuid": each, "deadline": now + 3600, "created_at": now, "priority": 0} | common for each in uuids]
-    database.write(insert, build_requests, rows)
+        leased.append(msgspec.structs.replace(spec, fences=dict.fromkeys(uuids, 1)))
+        common = {"batch_id": spec.batch_id, "state": "leased", "owner": "bench", "lease_until": now + 3600, "fence": 1}
+        rows += [
+            {"instance_uuid": instance_uuid, "deadline": now + 3600, "created_at": now, "priority": 0} | common
+            for instance_uuid in uuids
+        ]
+    database.write(insert_rows, build_requests, rows)
     return leased
 
 
-def insert(tx: ApiTransaction, table: sa.Table, rows: list[dict[str, Any]]) -> None:
+def insert_rows(tx: ApiTransaction, table: sa.Table, rows: list[dict[str, Any]]) -> None:
     for start in range(0, len(rows), INSERT_PAGE_SIZE):
         tx.execute(sa.insert(table), rows[start : start + INSERT_PAGE_SIZE])
 

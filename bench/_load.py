@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import psutil
 
-from bench._counters import Counts, Memory, Meter, less
+from bench._counters import Counts, Memory, Meter, subtract_values
 from bench._place import Client
 from objects.base import Object
 
@@ -34,7 +34,7 @@ class Took(Object, frozen=True, kw_only=True):
     load: float
 
     @property
-    def rate(self) -> float:
+    def boots_per_second(self) -> float:
         return self.boots / self.seconds
 
     @property
@@ -59,11 +59,13 @@ class Idle(Object, frozen=True, kw_only=True):
 
 
 class Measured(Object, frozen=True, kw_only=True):
-    """All there is about one region. ``each``, ``crowd_each`` and ``opened_each``: counts per boot, less those of an idle one."""
+    """All there is about one region. ``alone_each``, ``crowd_each`` and ``opened_each``: counts per boot, less those of an idle
+    one.
+    """
 
     idle: Idle
     alone: Took
-    each: Counts
+    alone_each: Counts
     crowds: tuple[Took, ...]
     crowd_each: Counts
     large: Took
@@ -92,30 +94,30 @@ class Load:
         self._meter = meter
         self._client = client
 
-    def all(self, sizes: Sizes, say: Callable[[str], None]) -> Measured:
+    def run_all(self, sizes: Sizes, say: Callable[[str], None]) -> Measured:
         """Everything, in order."""
         say("warming up")
-        self._singles("warm", max(8, sizes.singles // 10))
+        self._run_singles("warm", max(8, sizes.singles // 10))
         say(f"idle for {sizes.idle:g} s")
-        idle = self._idle(sizes.idle)
+        idle = self._measure_idle(sizes.idle)
         say(f"{sizes.alone} boots, one at a time")
-        alone, each = self._counted("alone", sizes.alone, idle, lambda: self._one_by_one("alone", [1] * sizes.alone))
+        alone, alone_each = self._run_counted("alone", sizes.alone, idle, lambda: self._one_by_one("alone", [1] * sizes.alone))
         say(f"{sizes.crowds} multi-creates of {sizes.crowd}, one at a time")
         crowds, crowd_each = self._each_counted("crowd", sizes, idle)
         say(f"a multi-create of {sizes.large}")
-        large = self._took("large", sizes.large, lambda: self._one_by_one("large", [sizes.large]))
+        large = self._run_timed("large", sizes.large, lambda: self._one_by_one("large", [sizes.large]))
         time.sleep(SETTLE_S)
         say(f"{sizes.singles} single boots from {CLIENT_THREADS} clients that do not wait")
-        opened, opened_each = self._counted("open", sizes.singles, idle, lambda: self._singles("open", sizes.singles))
+        opened, opened_each = self._run_counted("open", sizes.singles, idle, lambda: self._run_singles("open", sizes.singles))
         say(f"{sizes.singles} single boots from {CLIENT_THREADS} clients that poll until ACTIVE")
-        closed = self._took("closed", sizes.singles, lambda: self._polled("closed", sizes.singles))
-        say(f"{sizes.singles} single boots by the clock, {opened.rate / 2:.0f} per second")
-        half = self._paced("half", sizes.singles, opened.rate / 2)
-        memory = self._meter.memory()
+        closed = self._run_timed("closed", sizes.singles, lambda: self._run_polled("closed", sizes.singles))
+        say(f"{sizes.singles} single boots by the clock, {opened.boots_per_second / 2:.0f} per second")
+        half = self._run_paced("half", sizes.singles, opened.boots_per_second / 2)
+        memory = self._meter.memory_by_role()
         return Measured(
             idle=idle,
             alone=alone,
-            each=each,
+            alone_each=alone_each,
             crowds=crowds,
             crowd_each=crowd_each,
             large=large,
@@ -126,63 +128,65 @@ class Load:
             memory=memory,
         )
 
-    def _idle(self, seconds: float) -> Idle:
+    def _measure_idle(self, seconds: float) -> Idle:
         time.sleep(SETTLE_S)
-        counts, cpu, begun = self._meter.counts(), self._meter.cpu(), time.monotonic()
+        counts, cpu, begun = self._meter.read_counts(), self._meter.cpu_by_role(), time.monotonic()
         time.sleep(seconds)  # what is counted meanwhile runs by the clock
-        cpu_after, counts_after = self._meter.cpu(), self._meter.counts()
+        cpu_after, counts_after = self._meter.cpu_by_role(), self._meter.read_counts()
         taken = time.monotonic() - begun
-        used = {role: n * 1000 / taken for role, n in less(cpu_after, cpu).items()}
-        return Idle(counts=counts_after.minus(counts).times(1 / taken), cpu=used)
+        used = {role: n * 1000 / taken for role, n in subtract_values(cpu_after, cpu).items()}
+        return Idle(counts=counts_after.subtract_counts(counts).scale_counts(1 / taken), cpu=used)
 
-    def _counted(self, name: str, boots: int, idle: Idle, run: Callable[[], None]) -> tuple[Took, Counts]:
+    def _run_counted(self, name: str, boots: int, idle: Idle, run: Callable[[], None]) -> tuple[Took, Counts]:
         """A load, and counts per boot."""
-        before, begun = self._meter.counts(), time.monotonic()
-        took = self._took(name, boots, run)
+        before, begun = self._meter.read_counts(), time.monotonic()
+        took = self._run_timed(name, boots, run)
         time.sleep(SETTLE_S)
-        after, taken = self._meter.counts(), time.monotonic() - begun
-        return took, after.minus(before).minus(idle.counts.times(taken)).times(1 / boots)
+        after, taken = self._meter.read_counts(), time.monotonic() - begun
+        return took, after.subtract_counts(before).subtract_counts(idle.counts.scale_counts(taken)).scale_counts(1 / boots)
 
     def _each_counted(self, name: str, sizes: Sizes, idle: Idle) -> tuple[tuple[Took, ...], Counts]:
-        before, begun = self._meter.counts(), time.monotonic()
+        before, begun = self._meter.read_counts(), time.monotonic()
         crowds = []
         for number in range(sizes.crowds):
             title = f"{name}{number}x"
-            crowds.append(self._took(title, sizes.crowd, lambda title=title: self._one_by_one(title, [sizes.crowd])))  # type: ignore[misc]  # bound at once
+            crowds.append(self._run_timed(title, sizes.crowd, lambda title=title: self._one_by_one(title, [sizes.crowd])))  # type: ignore[misc]  # bound at once
         time.sleep(SETTLE_S)
-        after, taken = self._meter.counts(), time.monotonic() - begun
-        return tuple(crowds), after.minus(before).minus(idle.counts.times(taken)).times(1 / sizes.crowds / sizes.crowd)
+        after, taken = self._meter.read_counts(), time.monotonic() - begun
+        return tuple(crowds), after.subtract_counts(before).subtract_counts(idle.counts.scale_counts(taken)).scale_counts(
+            1 / sizes.crowds / sizes.crowd
+        )
 
     def _one_by_one(self, name: str, posts: list[int]) -> None:
         """POSTs one after the other, each when all servers of the one before are ACTIVE."""
-        wanted = 0
+        server_count = 0
         for number, count in enumerate(posts):
-            self._client.post(f"{name}{number}-", count)
-            wanted += count
-            self._wait(name, wanted, 0.02)
+            self._client.boot_servers(f"{name}{number}-", count)
+            server_count += count
+            self._wait(name, server_count, 0.02)
 
-    def _singles(self, name: str, count: int) -> None:
+    def _run_singles(self, name: str, count: int) -> None:
         with ThreadPoolExecutor(CLIENT_THREADS) as pool:
-            list(pool.map(lambda n: self._client.post(f"{name}{n}-"), range(count)))
+            list(pool.map(lambda n: self._client.boot_servers(f"{name}{n}-"), range(count)))
         self._wait(name, count, 0.2)
 
-    def _polled(self, name: str, count: int) -> None:
-        def boot(number: int) -> None:
-            uuid = self._client.post(f"{name}{number}-")
-            while self._client.status(uuid) == "BUILD":
+    def _run_polled(self, name: str, count: int) -> None:
+        def boot_and_poll(number: int) -> None:
+            uuid = self._client.boot_servers(f"{name}{number}-")
+            while self._client.get_status(uuid) == "BUILD":
                 time.sleep(0.05)  # as clients do that wait for a server
 
         with ThreadPoolExecutor(CLIENT_THREADS) as pool:
-            list(pool.map(boot, range(count)))
+            list(pool.map(boot_and_poll, range(count)))
         self._wait(name, count, 0.2)
 
-    def _paced(self, name: str, count: int, rate: float) -> Paced:
+    def _run_paced(self, name: str, count: int, rate: float) -> Paced:
         """``rate`` boots per second, each posted when it is due as long as one of many clients is free."""
         posts: list[float] = []
 
-        def post(number: int) -> None:
+        def post_one(number: int) -> None:
             begun = time.monotonic()
-            self._client.post(f"{name}{number}-")
+            self._client.boot_servers(f"{name}{number}-")
             posts.append(1000 * (time.monotonic() - begun))
 
         def run() -> None:
@@ -190,18 +194,22 @@ class Load:
                 begun = time.monotonic()
                 for number in range(count):
                     time.sleep(max(0.0, begun + number / rate - time.monotonic()))  # until its turn
-                    pool.submit(post, number)
+                    pool.submit(post_one, number)
             self._wait(name, count, 0.2)
 
-        took = self._took(name, count, run)
+        took = self._run_timed(name, count, run)
         posts.sort()
         return Paced(took=took, rate=rate, post_p50=posts[len(posts) // 2], post_p99=posts[int(len(posts) * 0.99)])
 
-    def _took(self, name: str, boots: int, run: Callable[[], None]) -> Took:
-        cpu, ours, machine = self._meter.cpu(), _own(), _machine()
+    def _run_timed(self, name: str, boots: int, run: Callable[[], None]) -> Took:
+        cpu, ours, machine = self._meter.cpu_by_role(), _client_cpu(), _machine_cpu()
         run()
-        used, own, busy = less(self._meter.cpu(), cpu), _own() - ours, _machine() - machine
-        times = self._meter.ask(
+        used, client_cpu, machine_cpu = (
+            subtract_values(self._meter.cpu_by_role(), cpu),
+            _client_cpu() - ours,
+            _machine_cpu() - machine,
+        )
+        times = self._meter.query_rows(
             "SELECT created_at, launched_at FROM api.instance_mappings WHERE name LIKE %s AND state = 'active'", f"{name}%"
         )
         assert len(times) == boots, f"{len(times)} of {boots} are ACTIVE"
@@ -212,8 +220,8 @@ class Load:
             p50=waited[len(waited) // 2],
             p99=waited[int(len(waited) * 0.99)],
             cpu={role: n * 1000 / boots for role, n in used.items()},
-            clients=own * 1000 / boots,
-            others=max(0.0, busy - own - sum(used.values())) * 1000 / boots,
+            clients=client_cpu * 1000 / boots,
+            others=max(0.0, machine_cpu - client_cpu - sum(used.values())) * 1000 / boots,
             load=os.getloadavg()[0],
         )
 
@@ -222,20 +230,20 @@ class Load:
         give_up = time.monotonic() + SETTLE_TIMEOUT_S
         query = "SELECT state, COUNT(*) FROM api.instance_mappings WHERE name LIKE %s GROUP BY state"
         while True:
-            found: Counter[str] = Counter({str(state): int(n) for state, n in self._meter.ask(query, f"{name}%")})
-            if found["active"] >= count:
+            state_counts: Counter[str] = Counter({str(state): int(n) for state, n in self._meter.query_rows(query, f"{name}%")})
+            if state_counts["active"] >= count:
                 return
-            assert not found["error"], f"{name}: {dict(found)}"
-            assert time.monotonic() < give_up, f"{name}: {dict(found)} after {SETTLE_TIMEOUT_S:g} s"
+            assert not state_counts["error"], f"{name}: {dict(state_counts)}"
+            assert time.monotonic() < give_up, f"{name}: {dict(state_counts)} after {SETTLE_TIMEOUT_S:g} s"
             time.sleep(pause)
 
 
-def _own() -> float:
+def _client_cpu() -> float:
     times = psutil.Process().cpu_times()
     return float(times.user + times.system)
 
 
-def _machine() -> float:
+def _machine_cpu() -> float:
     """CPU seconds that the whole machine has spent so far."""
     times = psutil.cpu_times()
     return float(times.user + times.system + times.nice + times.irq + times.softirq)

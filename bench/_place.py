@@ -73,10 +73,11 @@ class CountingBacking(Backing):
 
 
 @contextmanager
-def place(
+def prepared_region(
     shape: Shape, *, quorum: bool = False, slots: int | None = None, backing: type[Backing] = Backing, hurried: bool = False
 ) -> Iterator[Region]:
-    """A region with its servers but none of its own processes yet (``serve`` starts them); stopped and removed at the end.
+    """A region with its servers but none of its own processes yet (``start_processes`` starts them); stopped and removed at the
+    end.
 
     ``slots``: how many servers each host takes; None: as many as come. ``backing``: the servers, where queues are classic.
     ``hurried``: it looks after itself as often as a local region does, and not at the product's own intervals.
@@ -103,18 +104,18 @@ def place(
                     set_options(folder.etc / f"{cell}-compute.conf", "simulated", AT_ONCE)
                 if not hurried:
                     for name in ("api", *shape.cell_names(), *(f"{cell}-compute" for cell in shape.cell_names())):
-                        _unset(folder.etc / f"{name}.conf", SHORTENED_OPTIONS)
+                        _unset_options(folder.etc / f"{name}.conf", SHORTENED_OPTIONS)
                 yield region
             finally:
                 stop(region)
 
 
-def serve(region: Region, patience: float = 240.0) -> None:
+def start_processes(region: Region, patience: float = 240.0) -> None:
     """Start the processes and return when a boot would work."""
     Start(region, patience).run()
 
 
-def _unset(file: Path, options: Iterable[str]) -> None:
+def _unset_options(file: Path, options: Iterable[str]) -> None:
     """Leave these options of any section to their defaults."""
     with edit_file(file) as parser:
         for section in parser.sections():
@@ -131,10 +132,10 @@ class Client:
         self._local = threading.local()
         self._lock = threading.Lock()
         self._threads = 0
-        found: Any = self._ask("GET", "/flavors", None)["flavors"]
-        (self.flavor,) = [flavor["id"] for flavor in found if flavor["name"] == FLAVOR[0]]
+        flavors: Any = self._send_request("GET", "/flavors", None)["flavors"]
+        (self.flavor,) = [flavor["id"] for flavor in flavors if flavor["name"] == FLAVOR[0]]
 
-    def post(self, name: str, count: int = 1, host: str | None = None) -> str:
+    def boot_servers(self, name: str, count: int = 1, host: str | None = None) -> str:
         """Boot ``count`` servers, on this host if one is named; the id of the first."""
         body: dict[str, object] = {
             "name": name,
@@ -145,24 +146,24 @@ class Client:
         }
         if host is not None:
             body["availability_zone"] = f"nova:{host}"
-        return str(self._ask("POST", "/servers", {"server": body})["server"]["id"])
+        return str(self._send_request("POST", "/servers", {"server": body})["server"]["id"])
 
-    def status(self, uuid: str) -> str:
-        return str(self._ask("GET", f"/servers/{uuid}", None)["server"]["status"])
+    def get_status(self, uuid: str) -> str:
+        return str(self._send_request("GET", f"/servers/{uuid}", None)["server"]["status"])
 
     def delete(self, uuid: str) -> None:
-        self._ask("DELETE", f"/servers/{uuid}", None)
+        self._send_request("DELETE", f"/servers/{uuid}", None)
 
-    def _ask(self, method: str, path: str, body: object) -> dict[str, dict[str, str]]:
-        connection, prefix = self._connection()
+    def _send_request(self, method: str, path: str, body: object) -> dict[str, dict[str, str]]:
+        connection, prefix = self._open_connection()
         connection.request(method, prefix + path, json.dumps(body) if body else None, {"Content-Type": "application/json"})
         answer = connection.getresponse()
-        said = answer.read()
-        assert answer.status in (200, 202, 204), f"{answer.status}: {said[:300]!r}"
-        found: dict[str, dict[str, str]] = json.loads(said or b"{}")
-        return found
+        content = answer.read()
+        assert answer.status in (200, 202, 204), f"{answer.status}: {content[:300]!r}"
+        parsed: dict[str, dict[str, str]] = json.loads(content or b"{}")
+        return parsed
 
-    def _connection(self) -> tuple[http.client.HTTPConnection, str]:
+    def _open_connection(self) -> tuple[http.client.HTTPConnection, str]:
         if not hasattr(self._local, "connection"):
             with self._lock:
                 address = self._addresses[self._threads % len(self._addresses)]

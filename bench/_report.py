@@ -19,42 +19,47 @@ NOTE = (
 EVERY = "all"
 
 
-def report(classic: Measured, quorum: Measured, console: Console) -> None:
+def print_report(classic: Measured, quorum: Measured, console: Console) -> None:
     """Print everything."""
-    _show(
-        console, "Boots per second, from the first accept to the last ACTIVE", ("classic", "quorum", PEER), _rates(classic, quorum)
+    _show_table(
+        console,
+        "Boots per second, from the first accept to the last ACTIVE",
+        ("classic", "quorum", PEER),
+        _rate_rows(classic, quorum),
     )
-    _show(console, "Accept to ACTIVE, ms: p50 / p99", ("classic", "quorum", PEER), _waits(classic, quorum))
-    _show(
+    _show_table(console, "Accept to ACTIVE, ms: p50 / p99", ("classic", "quorum", PEER), _wait_rows(classic, quorum))
+    _show_table(
         console,
         "CPU ms per boot, all processes and both servers, classic queues",
         ("one at a time", "8 clients", "8 that poll", "half of it", "batch of 50", "of 1,000", PEER),
-        _cpu(classic),
+        _cpu_rows(classic),
     )
-    _show(
+    _show_table(
         console,
         "The same, quorum queues",
         ("one at a time", "8 clients", "8 that poll", "half of it", "batch of 50", "of 1,000"),
-        [_cpu(quorum)[0][:-1]],
+        [_cpu_rows(quorum)[0][:-1]],
     )
-    _show(
+    _show_table(
         console,
         "SQL statements per boot, as MariaDB counts them",
         ("one at a time", "8 clients", "in a batch of 50", PEER, "idle, per s"),
-        _sql(classic),
+        _sql_rows(classic),
     )
-    _show(
+    _show_table(
         console,
         "Messages per boot, as RabbitMQ counts them",
         ("one at a time", "8 clients", "in a batch of 50", PEER, "idle, per s"),
-        _messages(classic),
+        _message_rows(classic),
     )
-    _show(console, "Memory, MiB", ("processes", "RSS of each", "PSS of each", "PSS of all", PEER), _memory(classic.memory))
-    _show(console, "Idle: CPU ms per second", ("classic", "quorum"), _idle(classic.idle, quorum.idle))
+    _show_table(
+        console, "Memory, MiB", ("processes", "RSS of each", "PSS of each", "PSS of all", PEER), _memory_rows(classic.memory)
+    )
+    _show_table(console, "Idle: CPU ms per second", ("classic", "quorum"), _idle_rows(classic.idle, quorum.idle))
     console.print(NOTE, markup=False, highlight=False)
 
 
-def _show(console: Console, title: str, headings: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+def _show_table(console: Console, title: str, headings: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     table = Table(title=title, title_justify="left")
     table.add_column("")
     for heading in headings:
@@ -64,32 +69,37 @@ def _show(console: Console, title: str, headings: Sequence[str], rows: Sequence[
     console.print(table)
 
 
-def _best(crowds: Sequence[Took]) -> Took:
+def _median_load(crowds: Sequence[Took]) -> Took:
     """The one in the middle."""
-    return sorted(crowds, key=lambda took: took.rate)[len(crowds) // 2]
+    return sorted(crowds, key=lambda took: took.boots_per_second)[len(crowds) // 2]
 
 
-def _rates(classic: Measured, quorum: Measured) -> list[tuple[str, ...]]:
-    def rate(took: Took) -> str:
-        return f"{took.rate:.1f} (load {took.load:.1f})"
+def _rate_rows(classic: Measured, quorum: Measured) -> list[tuple[str, ...]]:
+    def describe_rate(took: Took) -> str:
+        return f"{took.boots_per_second:.1f} (load {took.load:.1f})"
 
-    def batches(measured: Measured) -> str:
-        rates = [took.rate for took in measured.crowds]
-        return f"{_best(measured.crowds).rate:.1f} ({min(rates):.1f} to {max(rates):.1f})"
+    def describe_batches(measured: Measured) -> str:
+        rates = [took.boots_per_second for took in measured.crowds]
+        return f"{_median_load(measured.crowds).boots_per_second:.1f} ({min(rates):.1f} to {max(rates):.1f})"
 
     return [
-        ("single boots from 8 clients that do not wait", rate(classic.opened), rate(quorum.opened), "2.8 to 4.4"),
-        ("single boots from 8 clients that poll until ACTIVE", rate(classic.closed), rate(quorum.closed), "2.8 to 4.4"),
-        ("multi-create of 50: median (of several)", batches(classic), batches(quorum), "5.2"),
-        (f"multi-create of {classic.large.boots}", rate(classic.large), rate(quorum.large), "-"),
+        ("single boots from 8 clients that do not wait", describe_rate(classic.opened), describe_rate(quorum.opened), "2.8 to 4.4"),
+        (
+            "single boots from 8 clients that poll until ACTIVE",
+            describe_rate(classic.closed),
+            describe_rate(quorum.closed),
+            "2.8 to 4.4",
+        ),
+        ("multi-create of 50: median (of several)", describe_batches(classic), describe_batches(quorum), "5.2"),
+        (f"multi-create of {classic.large.boots}", describe_rate(classic.large), describe_rate(quorum.large), "-"),
     ]
 
 
-def _waits(classic: Measured, quorum: Measured) -> list[tuple[str, ...]]:
+def _wait_rows(classic: Measured, quorum: Measured) -> list[tuple[str, ...]]:
     def wait(took: Took) -> str:
         return f"{took.p50:.0f} / {took.p99:.0f}"
 
-    def post(paced: Paced) -> str:
+    def describe_post(paced: Paced) -> str:
         return f"{paced.post_p50:.0f} / {paced.post_p99:.0f}"
 
     return [
@@ -97,14 +107,14 @@ def _waits(classic: Measured, quorum: Measured) -> list[tuple[str, ...]]:
         ("single boots from 8 clients that poll", wait(classic.closed), wait(quorum.closed), "-"),
         ("single boots from 8 clients that do not wait", wait(classic.opened), wait(quorum.opened), "-"),
         ("single boots at half the rate of the line above", wait(classic.half.took), wait(quorum.half.took), "-"),
-        ("the POST of these", post(classic.half), post(quorum.half), "-"),
-        ("multi-create of 50", wait(_best(classic.crowds)), wait(_best(quorum.crowds)), "-"),
+        ("the POST of these", describe_post(classic.half), describe_post(quorum.half), "-"),
+        ("multi-create of 50", wait(_median_load(classic.crowds)), wait(_median_load(quorum.crowds)), "-"),
         (f"multi-create of {classic.large.boots}", wait(classic.large), wait(quorum.large), "-"),
     ]
 
 
-def _cpu(measured: Measured) -> list[tuple[str, ...]]:
-    tooks = (measured.alone, measured.opened, measured.closed, measured.half.took, _best(measured.crowds), measured.large)
+def _cpu_rows(measured: Measured) -> list[tuple[str, ...]]:
+    tooks = (measured.alone, measured.opened, measured.closed, measured.half.took, _median_load(measured.crowds), measured.large)
     rows = [(EVERY, *(f"{took.cpu_all:.0f}" for took in tooks), "440 to 560")]
     for role in sorted({role for took in tooks for role in took.cpu}, key=lambda role: -measured.opened.cpu.get(role, 0.0)):
         rows.append((role, *(f"{took.cpu.get(role, 0.0):.1f}" for took in tooks), ""))  # noqa: PERF401 - one of several kinds of rows
@@ -113,55 +123,60 @@ def _cpu(measured: Measured) -> list[tuple[str, ...]]:
     return rows
 
 
-def _sql(measured: Measured) -> list[tuple[str, ...]]:
+def _sql_rows(measured: Measured) -> list[tuple[str, ...]]:
     peers = {"api": "23", "cell0": "10", "cells": "91", EVERY: "160, 105 to 123 (with Placement's 36)"}
-    rows = _rows([_together(c.statements) for c in _counts(measured)], peers)
-    single, opened, batch, idle = (c.ends for c in _counts(measured))
+    rows = _count_rows([_merge_cells(c.statements) for c in _counts_by_load(measured)], peers)
+    single, opened, batch, idle = (c.ends for c in _counts_by_load(measured))
     for name in ("begin", "commit", "rollback", "set_option", PING):
-        what = "pings of drivers" if name == PING else "SET" if name == "set_option" else name.upper()
+        label = "pings of drivers" if name == PING else "SET" if name == "set_option" else name.upper()
         figures = (f"{single[name]:.1f}", f"{opened[name]:.2f}", f"{batch[name]:.2f}", "", f"{idle[name]:.1f}")
-        rows.append((f"besides: {what}", *figures))
+        rows.append((f"besides: {label}", *figures))
     return rows
 
 
-def _messages(measured: Measured) -> list[tuple[str, ...]]:
-    return _rows([_together(c.messages) for c in _counts(measured)], {EVERY: "13 calls and 2 casts: 28; 12 calls each: 24+"})
+def _message_rows(measured: Measured) -> list[tuple[str, ...]]:
+    return _count_rows(
+        [_merge_cells(c.messages) for c in _counts_by_load(measured)], {EVERY: "13 calls and 2 casts: 28; 12 calls each: 24+"}
+    )
 
 
-def _counts(measured: Measured) -> tuple[Counts, ...]:
+def _counts_by_load(measured: Measured) -> tuple[Counts, ...]:
     """Per boot one at a time, from clients that do not wait, in a batch of 50; of an idle region."""
-    return measured.each, measured.opened_each, measured.crowd_each, measured.idle.counts
+    return measured.alone_each, measured.opened_each, measured.crowd_each, measured.idle.counts
 
 
-def _together(counts: Mapping[str, float]) -> dict[str, float]:
+def _merge_cells(counts: Mapping[str, float]) -> dict[str, float]:
     """All cells as one."""
-    found: dict[str, float] = defaultdict(float)
+    merged: dict[str, float] = defaultdict(float)
     for name, number in counts.items():
         level, _, rest = name.partition(": ")
-        found[(level if level in ("api", "cell0") else "cells") + (f": {rest}" if rest else "")] += number
-    return dict(found)
+        merged[(level if level in ("api", "cell0") else "cells") + (f": {rest}" if rest else "")] += number
+    return dict(merged)
 
 
-def _rows(counts: Sequence[Mapping[str, float]], peers: Mapping[str, str]) -> list[tuple[str, ...]]:
-    def row(name: str, numbers: Iterable[float]) -> tuple[str, ...]:
+def _count_rows(counts: Sequence[Mapping[str, float]], peers: Mapping[str, str]) -> list[tuple[str, ...]]:
+    def render_row(name: str, numbers: Iterable[float]) -> tuple[str, ...]:
         single, opened, batch, idle = numbers
         return name, f"{single:.1f}", f"{opened:.2f}", f"{batch:.2f}", peers.get(name, ""), f"{idle:.1f}"
 
-    names = sorted({name for some in counts for name in some})
-    return [row(EVERY, (sum(some.values()) for some in counts)), *(row(name, (c.get(name, 0.0) for c in counts)) for name in names)]
+    names = sorted({name for row_counts in counts for name in row_counts})
+    return [
+        render_row(EVERY, (sum(row_counts.values()) for row_counts in counts)),
+        *(render_row(name, (c.get(name, 0.0) for c in counts)) for name in names),
+    ]
 
 
-def _memory(found: Mapping[str, Memory]) -> list[tuple[str, ...]]:
+def _memory_rows(memory_by_role: Mapping[str, Memory]) -> list[tuple[str, ...]]:
     rows = []
-    for role, memory in found.items():
-        each = memory.resident / memory.processes, memory.own / memory.processes
+    for role, memory in memory_by_role.items():
+        per_process = memory.resident / memory.processes, memory.pss / memory.processes
         peer = "124 to 178 RSS per worker" if role == "scheduler" else ""
-        rows.append((role, str(memory.processes), f"{each[0]:.0f}", f"{each[1]:.0f}", f"{memory.own:.0f}", peer))
-    total = sum(memory.own for memory in found.values())
-    return [(EVERY, str(sum(memory.processes for memory in found.values())), "", "", f"{total:.0f}", ""), *rows]
+        rows.append((role, str(memory.processes), f"{per_process[0]:.0f}", f"{per_process[1]:.0f}", f"{memory.pss:.0f}", peer))
+    total = sum(memory.pss for memory in memory_by_role.values())
+    return [(EVERY, str(sum(memory.processes for memory in memory_by_role.values())), "", "", f"{total:.0f}", ""), *rows]
 
 
-def _idle(classic: Idle, quorum: Idle) -> list[tuple[str, ...]]:
+def _idle_rows(classic: Idle, quorum: Idle) -> list[tuple[str, ...]]:
     roles = sorted(classic.cpu, key=lambda role: -classic.cpu[role])
     rows = [(role, f"{classic.cpu[role]:.0f}", f"{quorum.cpu.get(role, 0.0):.0f}") for role in roles]
     return [(EVERY, f"{sum(classic.cpu.values()):.0f}", f"{sum(quorum.cpu.values()):.0f}"), *rows]

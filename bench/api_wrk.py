@@ -29,9 +29,9 @@ from rich.console import Console
 from rich.table import Table
 
 from bench._counters import Meter
-from bench._place import FLAVOR, IMAGE, place, serve
+from bench._place import FLAVOR, IMAGE, prepared_region, start_processes
 from bench._script import parser_of
-from bench.boots import deployment
+from bench.boots import running_deployment
 from ci.stages import ACCEPT
 from cli.standalone.all_in_one import DeploymentTimes
 from deploy import packages
@@ -62,7 +62,7 @@ SMALL = Shape(apis=1, supers=1, schedulers=1, conductors=1, agents=2)
 class Figures(Object, frozen=True, kw_only=True):
     """``rate``: answers per second. ``p50`` and ``p99``: milliseconds. ``statements``: of SQL per answer."""
 
-    what: str
+    request: str
     rate: float
     p50: float
     p99: float
@@ -82,7 +82,7 @@ class Wrk:
         time.sleep(IDLE_S)
         self._idle = (statements() - before) / IDLE_S
 
-    def ask(self, what: str, path: str, method: str = "GET", body: object = None) -> Figures:
+    def measure_request(self, request: str, path: str, method: str = "GET", body: object = None) -> Figures:
         """Raises AssertionError where a request is refused or fails."""
         script = SCRIPT.format(method=method, body="nil" if body is None else f"[[{json.dumps(body)}]]")
         with tempfile.NamedTemporaryFile("w", suffix=".lua") as file:
@@ -93,70 +93,70 @@ class Wrk:
             command += ["--duration", f"{max(1, round(self._seconds))}s", "--script", file.name, f"{self._endpoint}{path}"]
             done = subprocess.run(command, capture_output=True, text=True, check=True)
             executed, spent = self._statements() - before, time.monotonic() - began
-        found: dict[str, Any] = json.loads(done.stdout.split("FIGURES ", 1)[1])
-        assert (found["refused"], found["failed"]) == (0, 0), f"{what}: {done.stdout}"
-        answers = found["requests"]
+        summary: dict[str, Any] = json.loads(done.stdout.split("FIGURES ", 1)[1])
+        assert (summary["refused"], summary["failed"]) == (0, 0), f"{request}: {done.stdout}"
+        answers = summary["requests"]
         return Figures(
-            what=what,
-            rate=answers / (found["microseconds"] / 1e6),
-            p50=found["p50"] / 1000,
-            p99=found["p99"] / 1000,
+            request=request,
+            rate=answers / (summary["microseconds"] / 1e6),
+            p50=summary["p50"] / 1000,
+            p99=summary["p99"] / 1000,
             statements=max(0.0, executed - self._idle * spent) / answers,
         )
 
-    def all(self, server: str, flavor: str, servers: int) -> list[Figures]:
+    def measure_all(self, server: str, flavor: str, servers: int) -> list[Figures]:
         new = {"server": {"name": "wrk", "flavorRef": flavor, "imageRef": IMAGE}}
         return [
-            self.ask(f"list of {servers}, in detail", f"/servers/detail?limit={servers}"),
-            self.ask(f"list of {servers}, names only", f"/servers?limit={servers}"),
-            self.ask("show", f"/servers/{server}"),
-            self.ask("create", "/servers", "POST", new),
+            self.measure_request(f"list of {servers}, in detail", f"/servers/detail?limit={servers}"),
+            self.measure_request(f"list of {servers}, names only", f"/servers?limit={servers}"),
+            self.measure_request("show", f"/servers/{server}"),
+            self.measure_request("create", "/servers", "POST", new),
         ]
 
 
 def all_in_one(options: argparse.Namespace) -> list[Figures]:
     hosts = 4
-    with deployment(hosts, max(1, options.servers // hosts), DeploymentTimes()) as bench, bench.statements as counter:
-        server = bench.post("shown")
+    with running_deployment(hosts, max(1, options.servers // hosts), DeploymentTimes()) as bench, bench.statements as counter:
+        server = bench.boot_servers("shown")
 
-        def executed() -> float:
+        def count_executed() -> float:
             return sum(count.executions for count in counter.totals_by_database().values())
 
         bench.wait("shown", 1)
-        wrk = Wrk(bench.region.api_endpoint, options.connections, options.seconds, executed)
-        return wrk.all(server, "tiny", options.servers)
+        wrk = Wrk(bench.region.api_endpoint, options.connections, options.seconds, count_executed)
+        return wrk.measure_all(server, "tiny", options.servers)
 
 
-def region(options: argparse.Namespace) -> list[Figures]:
+def measure_region(options: argparse.Namespace) -> list[Figures]:
     for name in os.environ.keys() - clean_environment().keys():  # a region reads its files only
         del os.environ[name]
-    with place(SMALL) as made:
-        meter = Meter(made)
+    with prepared_region(SMALL) as running:
+        meter = Meter(running)
         try:
-            serve(made)
-            endpoint = made.notes.api_endpoints()[0]
+            start_processes(running)
+            endpoint = running.notes.api_endpoints()[0]
             with requests.Session() as http:
                 http.trust_env = False
                 flavors = http.get(f"{endpoint}/flavors", timeout=60).json()["flavors"]
-                (flavor,) = [each["id"] for each in flavors if each["name"] == FLAVOR[0]]
-                server = _filled(http, endpoint, flavor, options.servers)
-            wrk = Wrk(endpoint, options.connections, options.seconds, lambda: sum(meter.counts().statements.values()))
-            return wrk.all(server, flavor, options.servers)
+                (flavor,) = [candidate["id"] for candidate in flavors if candidate["name"] == FLAVOR[0]]
+                server = _boot_and_wait(http, endpoint, flavor, options.servers)
+            wrk = Wrk(endpoint, options.connections, options.seconds, lambda: sum(meter.read_counts().statements.values()))
+            return wrk.measure_all(server, flavor, options.servers)
         finally:
             meter.close()
 
 
-def _filled(http: requests.Session, endpoint: str, flavor: str, servers: int) -> str:
+def _boot_and_wait(http: requests.Session, endpoint: str, flavor: str, servers: int) -> str:
     """Boot so many servers and wait until the last is ACTIVE; the ID of one."""
     body: Any = {"name": "fill", "flavorRef": flavor, "imageRef": IMAGE, "min_count": servers, "max_count": servers}
     answer = http.post(f"{endpoint}/servers", json={"server": body}, timeout=60)
     assert answer.status_code == 202, answer.text
 
-    def built() -> bool:
-        found = http.get(f"{endpoint}/servers?status=ACTIVE&limit={servers}", timeout=60).json()["servers"]
-        return len(found) == servers
+    def is_built() -> bool:
+        active = http.get(f"{endpoint}/servers?status=ACTIVE&limit={servers}", timeout=60).json()["servers"]
+        return len(active) == servers
 
-    assert wait_until(built, 300.0, pause=0.5)
+    assert wait_until(is_built, 300.0, pause=0.5)
     return str(answer.json()["server"]["id"])
 
 
@@ -174,10 +174,12 @@ def main() -> int:
     try:
         if packages.find_program(PROGRAM, os.environ.get("PATH", "").split(os.pathsep)) is None:
             packages.install_packages(PROGRAM)
-        for each in where:
-            table = Table("request", "per second", "p50, ms", "p99, ms", "SQL statements each", title=each)
-            for found in (all_in_one if each == "all-in-one" else region)(options):
-                table.add_row(found.what, f"{found.rate:.0f}", f"{found.p50:.1f}", f"{found.p99:.1f}", f"{found.statements:.1f}")
+        for kind in where:
+            table = Table("request", "per second", "p50, ms", "p99, ms", "SQL statements each", title=kind)
+            for figures in (all_in_one if kind == "all-in-one" else measure_region)(options):
+                table.add_row(
+                    figures.request, f"{figures.rate:.0f}", f"{figures.p50:.1f}", f"{figures.p99:.1f}", f"{figures.statements:.1f}"
+                )
             console.print(table)
     except Unavailable as error:
         console.print(f"It cannot be measured here: {error}", markup=False)

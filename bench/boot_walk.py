@@ -54,14 +54,14 @@ class Call(NamedTuple):
 
 
 class Tracer:
-    """Counts the calls of the product's functions while it is ``counting``, in all threads that start after ``install``."""
+    """Counts the calls of the product's functions while it is ``counting``, in all threads that start after ``install_profile``."""
 
     def __init__(self) -> None:
         self.calls: Counter[Call] = Counter()
         self.counting = False
 
-    def install(self) -> None:
-        threading.setprofile(self._profile)
+    def install_profile(self) -> None:
+        threading.setprofile(self._count_call)
 
     def start(self) -> None:
         self.calls = Counter()
@@ -71,7 +71,7 @@ class Tracer:
         self.counting = False
         return self.calls
 
-    def _profile(self, frame: FrameType, event: str, _: object) -> None:
+    def _count_call(self, frame: FrameType, event: str, _: object) -> None:
         if self.counting and event == "call" and _is_product(frame.f_code):
             self.calls[Call(frame.f_code, _thread_kind(threading.current_thread().name))] += 1
 
@@ -101,26 +101,26 @@ def _body_lines(path: str) -> dict[int, int]:
     return lines
 
 
-def _boot(bench: Bench, name: str) -> None:
-    uuid = bench.post(name)
-    assert wait_until(lambda: bool(bench.servers(name)), 30.0), f"server {uuid} did not become ACTIVE"
+def _boot_one(bench: Bench, name: str) -> None:
+    uuid = bench.boot_servers(name)
+    assert wait_until(lambda: bool(bench.server_times(name)), 30.0), f"server {uuid} did not become ACTIVE"
 
 
-def walk(idle_s: float) -> Counter[Call]:
+def count_boot_calls(idle_s: float) -> Counter[Call]:
     """The calls of the last boot to functions that every boot calls, and that do not run while nothing is asked for."""
     tracer, idle, boots = Tracer(), set[CodeType](), list[Counter[Call]]()
-    tracer.install()
+    tracer.install_profile()
     with tempfile.TemporaryDirectory() as folder:
         bench = Bench(Path(folder), 3, FAST, cells=("cell1",), used=1)
         try:
-            _boot(bench, "first")
+            _boot_one(bench, "first")
             for number in range(BOOTS):
                 time.sleep(SETTLE_S)
                 tracer.start()
                 time.sleep(idle_s / BOOTS)
                 idle |= {call.code for call in tracer.stop()}
                 tracer.start()
-                _boot(bench, f"boot-{number}")
+                _boot_one(bench, f"boot-{number}")
                 boots.append(tracer.stop())
         finally:
             bench.region.stop()
@@ -129,7 +129,7 @@ def walk(idle_s: float) -> Counter[Call]:
     return Counter({call: count for call, count in boots[-1].items() if call.code in common})
 
 
-def report(calls: Counter[Call], console: Console, *, with_list: bool) -> None:
+def print_report(calls: Counter[Call], console: Console, *, with_list: bool) -> None:
     codes = {call.code for call in calls}
     short = [code for code in codes if _body_lines(code.co_filename).get(code.co_firstlineno, SHORT_LINES + 1) <= SHORT_LINES]
     of_file = Counter(str(Path(code.co_filename).relative_to(ROOT)) for code in codes)
@@ -158,7 +158,7 @@ def main() -> None:
     parser.add_argument("--smoke", action="store_true")
     parser.add_argument("--list", action="store_true", dest="with_list")
     options = parser.parse_args()
-    report(walk(SHORT_IDLE_S if options.smoke else IDLE_S), Console(highlight=False), with_list=options.with_list)
+    print_report(count_boot_calls(SHORT_IDLE_S if options.smoke else IDLE_S), Console(highlight=False), with_list=options.with_list)
 
 
 if __name__ == "__main__":

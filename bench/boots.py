@@ -92,67 +92,69 @@ class Bench:
         assert wait_until(self._can_boot, 60.0)
 
     def _can_boot(self) -> bool:
-        uuid = self.post("probe")
-        wait_until(lambda: self.status(uuid) != "BUILD", 30.0)
-        return self.status(uuid) == "ACTIVE"
+        uuid = self.boot_servers("probe")
+        wait_until(lambda: self.get_status(uuid) != "BUILD", 30.0)
+        return self.get_status(uuid) == "ACTIVE"
 
-    def session(self) -> requests.Session:
+    def thread_session(self) -> requests.Session:
         if not hasattr(self.local, "session"):
             self.local.session = requests.Session()
             self.local.session.trust_env = False
         session: requests.Session = self.local.session
         return session
 
-    def post(self, name: str, count: int = 1) -> str:
+    def boot_servers(self, name: str, count: int = 1) -> str:
         body: dict[str, object] = {"name": name, "flavorRef": "tiny", "imageRef": IMAGE, "min_count": count, "max_count": count}
-        answer = self.session().post(f"{self.region.api_endpoint}/servers", json={"server": body})  # type: ignore[dict-item]  # JSON all through
+        answer = self.thread_session().post(f"{self.region.api_endpoint}/servers", json={"server": body})  # type: ignore[dict-item]  # JSON all through
         assert answer.status_code == 202, answer.text
         return str(answer.json()["server"]["id"])
 
-    def status(self, uuid: str) -> str:
-        return str(self.session().get(f"{self.region.api_endpoint}/servers/{uuid}").json()["server"]["status"])
+    def get_status(self, uuid: str) -> str:
+        return str(self.thread_session().get(f"{self.region.api_endpoint}/servers/{uuid}").json()["server"]["status"])
 
-    def servers(self, name: str) -> list[tuple[float, float]]:
+    def server_times(self, name: str) -> list[tuple[float, float]]:
         """When each server whose name begins so was accepted and when it became ACTIVE, of those that are."""
         database = Database(self.folder.database_url("api"), name="bench")
         query = mappings.ServerQuery(name=f"^{name}", phases=("active",), limit=100_000)
-        found = database.read(mappings.list_, query)
+        active_servers = database.read(mappings.list_, query)
         database.dispose_connections()
-        return [(s.created_at, s.launched_at) for s in found if s.launched_at is not None]
+        return [(s.created_at, s.launched_at) for s in active_servers if s.launched_at is not None]
 
     def wait(self, name: str, count: int) -> None:
-        assert wait_until(lambda: len(self.servers(name)) >= count, 300.0, pause=0.1), f"{len(self.servers(name))} of {count}"
+        assert wait_until(lambda: len(self.server_times(name)) >= count, 300.0, pause=0.1), (
+            f"{len(self.server_times(name))} of {count}"
+        )
 
 
 @contextmanager
-def deployment(hosts: int, full: int, pace: DeploymentTimes) -> Iterator[Bench]:
+def running_deployment(hosts: int, full: int, pace: DeploymentTimes) -> Iterator[Bench]:
     """A running deployment with ``full`` instances on every host."""
     with tempfile.TemporaryDirectory(prefix="superconductor-bench-") as name:
         bench = Bench(Path(name), hosts, pace)
         try:
             for number in range(full):
-                bench.post(f"fill{number}-", hosts)
+                bench.boot_servers(f"fill{number}-", hosts)
             bench.wait("fill", full * hosts)
             yield bench
         finally:
             bench.region.stop()
 
 
-def idle(bench: Bench, seconds: float) -> tuple[Clock, dict[str, float]]:
+def measure_idle(bench: Bench, seconds: float) -> tuple[Clock, dict[str, float]]:
     """Statements by (database, text) and messages by method, per second, when nobody asks for anything."""
     time.sleep(SETTLE_S)
     with bench.statements:
         bench.statements.reset_counts()
         bench.messages.reset_counts()
         time.sleep(seconds)  # what is counted meanwhile runs by the clock
-        statements = {key: found.executions / seconds for key, found in bench.statements.count_by_statement().items()}
+        statements = {key: count.executions / seconds for key, count in bench.statements.count_by_statement().items()}
     messages: Counter[str] = Counter()
     for (_, method, _), number in bench.messages.counts_by_method().items():
         messages[method] += number
     return statements, {method: number / seconds for method, number in messages.items()}
 
 
-def cost(bench: Bench, console: Console, name: str, posts: int, count: int, clock: Clock, verbose: bool) -> None:
+def measure_cost(bench: Bench, console: Console, name: str, posts: int, count: int, clock: Clock, verbose: bool) -> None:
     """Count what ``posts`` POSTs of ``count`` servers cause, one after the other, until all are ACTIVE.
 
     What an idle deployment runs in the same time is taken off, statement by statement; heartbeats and stats are left out by name.
@@ -163,14 +165,14 @@ def cost(bench: Bench, console: Console, name: str, posts: int, count: int, cloc
         bench.messages.reset_counts()
         began = time.monotonic()
         for post in range(posts):
-            bench.post(f"{name}{post}-", count)
+            bench.boot_servers(f"{name}{post}-", count)
             bench.wait(f"{name}{post}-", count)  # through a database name of its own, "bench", which is left out
         taken = time.monotonic() - began
-        found = bench.statements.count_by_statement()
+        statement_counts = bench.statements.count_by_statement()
     boots = posts * count
     per_database: Counter[str] = Counter()
     rows: Counter[str] = Counter()
-    for (database, text), seen in sorted(found.items()):
+    for (database, text), seen in sorted(statement_counts.items()):
         extra = seen.executions - clock.get((database, text), 0.0) * taken
         if database == "bench" or any(table in text for table in STATS) or extra < 0.2 * posts:
             continue
@@ -180,7 +182,7 @@ def cost(bench: Bench, console: Console, name: str, posts: int, count: int, cloc
             line = " ".join(text.split())[:120]
             console.print(f"{extra / boots:8.2f}  {database}: {line}", highlight=False, soft_wrap=True)
     messages = {key: n for key, n in bench.messages.counts_by_method().items() if key[1] not in CLOCK}
-    title = f"{posts} x {count} server(s); accept to ACTIVE: {latency(bench.servers(name))}"
+    title = f"{posts} x {count} server(s); accept to ACTIVE: {describe_latency(bench.server_times(name))}"
     table = Table(title=title, title_justify="left")
     for heading in ("database", "statements per boot", "rows per boot"):
         table.add_column(heading)
@@ -194,7 +196,7 @@ def cost(bench: Bench, console: Console, name: str, posts: int, count: int, cloc
     console.print(f"{per_boot}; {sent / posts:.0f} per POST: {_by_method(messages)}")
 
 
-def latency(servers: list[tuple[float, float]]) -> str:
+def describe_latency(servers: list[tuple[float, float]]) -> str:
     times = sorted(active - accepted for accepted, active in servers)
     return f"p50 {times[len(times) // 2] * 1000:.0f} ms, p99 {times[int(len(times) * 0.99)] * 1000:.0f} ms"
 
@@ -207,49 +209,54 @@ def rates_of(bench: Bench, console: Console, singles: int) -> None:
     """Single boots from clients that do not wait."""
     cpu = time.process_time()
     with ThreadPoolExecutor(8) as pool:
-        list(pool.map(lambda n: bench.post(f"open-{n}-"), range(singles)))
+        list(pool.map(lambda n: bench.boot_servers(f"open-{n}-"), range(singles)))
     bench.wait("open-", singles)
     used = (time.process_time() - cpu) / singles * 1000
-    tell(console, f"{singles} single boots from 8 clients that do not wait", bench.servers("open-"), used)
+    print_rate(console, f"{singles} single boots from 8 clients that do not wait", bench.server_times("open-"), used)
 
 
-def rates(bench: Bench, console: Console, singles: int, crowd: int) -> None:
+def measure_rates(bench: Bench, console: Console, singles: int, crowd: int) -> None:
     """Boots per second from the first accept to the last ACTIVE, and this process's CPU ms per boot, clients included."""
     rates_of(bench, console, singles)
 
-    def boot(n: int) -> None:
-        uuid = bench.post(f"closed-{n}-")
-        while bench.status(uuid) == "BUILD":
+    def boot_and_poll(n: int) -> None:
+        uuid = bench.boot_servers(f"closed-{n}-")
+        while bench.get_status(uuid) == "BUILD":
             time.sleep(0.05)  # as clients do that wait for a server
 
     cpu = time.process_time()
     with ThreadPoolExecutor(8) as pool:
-        list(pool.map(boot, range(singles)))
+        list(pool.map(boot_and_poll, range(singles)))
     used = (time.process_time() - cpu) / singles * 1000
     bench.wait("closed-", singles)
-    tell(console, f"{singles} single boots from 8 clients that poll 20 times a second until ACTIVE", bench.servers("closed-"), used)
+    print_rate(
+        console,
+        f"{singles} single boots from 8 clients that poll 20 times a second until ACTIVE",
+        bench.server_times("closed-"),
+        used,
+    )
     for _ in range(3):
         cpu = time.process_time()
         name = f"crowd{time.monotonic_ns()}"
-        bench.post(name, crowd)
+        bench.boot_servers(name, crowd)
         bench.wait(name, crowd)
         used = (time.process_time() - cpu) / crowd * 1000
-        tell(console, f"one multi-create of {crowd}", bench.servers(name), used)
+        print_rate(console, f"one multi-create of {crowd}", bench.server_times(name), used)
 
 
-def tell(console: Console, what: str, servers: list[tuple[float, float]], cpu: float) -> None:
+def print_rate(console: Console, label: str, servers: list[tuple[float, float]], cpu: float) -> None:
     first, last = min(accepted for accepted, _ in servers), max(active for _, active in servers)
     rate = len(servers) / (last - first)
-    console.print(f"{what}: {rate:.0f} boots/s to ACTIVE, {cpu:.1f} CPU ms per boot, accept to ACTIVE {latency(servers)}")
+    console.print(f"{label}: {rate:.0f} boots/s to ACTIVE, {cpu:.1f} CPU ms per boot, accept to ACTIVE {describe_latency(servers)}")
 
 
-def sweeps(hosts: int, full: int, console: Console, rounds: int = 3, singles: int = 800) -> None:
+def compare_sweeps(hosts: int, full: int, console: Console, rounds: int = 3, singles: int = 800) -> None:
     """Boots per second and CPU time with sweeps and without, in turns: the machine is not the same from minute to minute."""
     hour = 3600.0
     paces = {"with sweeps": DeploymentTimes(), "without": DeploymentTimes(sweep_interval=hour, resend_age=hour)}
     for _ in range(rounds):
         for name, pace in paces.items():
-            with deployment(hosts, full, pace) as bench:
+            with running_deployment(hosts, full, pace) as bench:
                 console.print(name, end=": ")
                 rates_of(bench, console, singles)
 
@@ -263,19 +270,19 @@ def main() -> None:
     options = parser.parse_args()
     console = Console(width=160)
     if options.sweeps:
-        sweeps(options.hosts, options.full, console)
+        compare_sweeps(options.hosts, options.full, console)
         return
-    with deployment(options.hosts, options.full, DeploymentTimes()) as bench:
-        clock, beats = idle(bench, 2.0 if options.smoke else 12.0)
+    with running_deployment(options.hosts, options.full, DeploymentTimes()) as bench:
+        clock, beats = measure_idle(bench, 2.0 if options.smoke else 12.0)
         rate = ", ".join(f"{method} {number:.2f}" for method, number in sorted(beats.items()))
         console.print(f"idle, {options.hosts} hosts: {sum(clock.values()):.1f} statements/s; messages/s: {rate}")
-        rates(bench, console, *((16, 10) if options.smoke else (800, 100)))
-    with deployment(
+        measure_rates(bench, console, *((16, 10) if options.smoke else (800, 100)))
+    with running_deployment(
         options.hosts, options.full, DeploymentTimes(stats_interval=3600.0)
     ) as bench:  # stats would be counted with the boots
-        clock, _ = idle(bench, 2.0 if options.smoke else 12.0)
-        cost(bench, console, "one", 2 if options.smoke else 30, 1, clock, options.verbose)
-        cost(bench, console, "fifty", 1 if options.smoke else 4, 50, clock, options.verbose)
+        clock, _ = measure_idle(bench, 2.0 if options.smoke else 12.0)
+        measure_cost(bench, console, "one", 2 if options.smoke else 30, 1, clock, options.verbose)
+        measure_cost(bench, console, "fifty", 1 if options.smoke else 4, 50, clock, options.verbose)
 
 
 if __name__ == "__main__":

@@ -58,30 +58,32 @@ def main() -> None:
     parser.add_argument("--cells", type=int)
     parser.add_argument("--down", type=int, action="append")
     parser.add_argument("--timeout", type=float)
-    told = parser.parse_args()
-    count = told.cells or (4 if told.smoke else 100)
-    patience = BulkheadSettings(timeout=told.timeout or (0.5 if told.smoke else 10.0))
-    servers = [told.server] if told.server else ["sqlite"] if told.smoke else ["sqlite", "mariadb"]
+    options = parser.parse_args()
+    count = options.cells or (4 if options.smoke else 100)
+    patience = BulkheadSettings(timeout=options.timeout or (0.5 if options.smoke else 10.0))
+    servers = [options.server] if options.server else ["sqlite"] if options.smoke else ["sqlite", "mariadb"]
     for server in servers:
-        with region(server, count) as (api, mappings):
-            for down in told.down or ((0, 1) if told.smoke else (0, 1, 10)):
+        with running_region(server, count) as (api, mappings):
+            for down in options.down or ((0, 1) if options.smoke else (0, 1, 10)):
                 measure_health(api, mappings, down, patience)
-            measure_disable(api, mappings, rounds=2 if told.smoke else 20)
+            measure_disable(api, mappings, rounds=2 if options.smoke else 20)
 
 
 @contextlib.contextmanager
-def region(server: str, count: int) -> Iterator[tuple[Database, list[CellMapping]]]:
+def running_region(server: str, count: int) -> Iterator[tuple[Database, list[CellMapping]]]:
     """An API database, and cells whose agents have just reported."""
     with contextlib.ExitStack() as stack:
         url, server = stack.enter_context(_ledger.database_on(server))
         api = Database(url, name="api", max_pool_size=12)
         stack.callback(api.dispose_connections)
-        mappings = [_add(api, f"cell{n:03}", stack.enter_context(_ledger.database_on(server, "cell"))[0]) for n in range(count)]
+        mappings = [
+            _add_cell(api, f"cell{n:03}", stack.enter_context(_ledger.database_on(server, "cell"))[0]) for n in range(count)
+        ]
         print(f"{count} cells with {HOSTS} hosts each, {server}")
         yield api, mappings
 
 
-def _add(api: ApiDatabase, name: str, url: str) -> CellMapping:
+def _add_cell(api: ApiDatabase, name: str, url: str) -> CellMapping:
     mapping = create_cell(api, NewCell(name=name, database_url=url, transport_url=f"embedded://bench/cells/{name}"))
     nodes = [fleet.node(f"{name}-h{n}", vcpus=100_000, memory_mb=1 << 30, disk_gb=1 << 20) for n in range(HOSTS)]
     database, now = Database(url), time.time()
@@ -106,7 +108,7 @@ def measure_health(api: ApiDatabase, mappings: Sequence[CellMapping], down: int,
         for _ in range(runs):
             began, used = time.monotonic(), time.process_time()
             registry = CellRegistry(api, RegistrySettings(bulkhead=patience))
-            found = health.look_at_cells(registry.list_cells(), 60.0)
+            cell_healths = health.look_at_cells(registry.list_cells(), 60.0)
             took.append(time.monotonic() - began)
             cpu.append(time.process_time() - used)
             threads = threading.active_count()
@@ -114,10 +116,10 @@ def measure_health(api: ApiDatabase, mappings: Sequence[CellMapping], down: int,
         for mapping in before:
             now = api.read(cell_mappings.get, mapping.uuid)
             api.write(cell_mappings.update_mapping, msgspec.structs.replace(mapping, epoch=now.epoch))
-    answered = sorted(each.database.seconds for each in found if each.database.seconds is not None)
-    assert len(answered) == len(mappings) - down, [each.database.trouble for each in found]
+    answered = sorted(entry.database.seconds for entry in cell_healths if entry.database.seconds is not None)
+    assert len(answered) == len(mappings) - down, [entry.database.trouble for entry in cell_healths]
     print(
-        f"  {down:3} down: {min(took):.2f} s ({', '.join(f'{each:.2f}' for each in took)}), of CPU {min(cpu):.2f} s;"
+        f"  {down:3} down: {min(took):.2f} s ({', '.join(f'{entry:.2f}' for entry in took)}), of CPU {min(cpu):.2f} s;"
         f" a cell that answers: median {statistics.median(answered) * 1000:.0f} ms, last {answered[-1] * 1000:.0f} ms;"
         f" {threads} threads, {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024:.0f} MiB at most"
     )
@@ -141,14 +143,14 @@ def measure_disable(api: ApiDatabase, mappings: Sequence[CellMapping], rounds: i
     uuid, ended = mappings[0].uuid, threading.Event()
     chosen: list[tuple[float, float, str]] = []
 
-    def choose() -> None:
+    def choose_hosts() -> None:
         while not ended.is_set():
-            asked, began = site.leased(fleet.spec()), time.monotonic()
+            spec, began = site.leased(fleet.spec()), time.monotonic()
             with contextlib.suppress(errors.Conflict):
-                [[selection, *_]] = scheduler.select_destinations(CONTEXT, asked, list(asked.fences))
+                [[selection, *_]] = scheduler.select_destinations(CONTEXT, spec, list(spec.fences))
                 chosen.append((began, time.monotonic(), selection.cell_uuid))
 
-    threads = [threading.Thread(target=choose) for _ in range(2)]
+    threads = [threading.Thread(target=choose_hosts) for _ in range(2)]
     for thread in threads:
         thread.start()
     committed: list[tuple[float, float]] = []

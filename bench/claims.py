@@ -6,10 +6,10 @@
     python bench/claims.py race        120 requests for 100 places on 20 hosts, 2 processes of 4 threads, ten times
     python bench/claims.py --smoke     all of them, small, on SQLite; figures not to be quoted
 
-``--server mariadb|postgresql|sqlite`` (mariadb), ``--hosts N``, ``--claims N``, ``--threads N`` (of ``rate``: 8), ``--spreads``
-(without the packing of the defaults). The database is a new one on the server that tests use, with its usual durability (``fsync``
-at each commit), and is dropped at the end. Requests are leased beforehand; cells are not asked. On a machine that others use too,
-CPU time per claim says more than claims per second.
+``--server mariadb|postgresql|sqlite`` (mariadb), ``--hosts N``, ``--claims N``, ``--threads N`` (of ``measure_rate``: 8),
+``--spreads`` (without the packing of the defaults). The database is a new one on the server that tests use, with its usual
+durability (``fsync`` at each commit), and is dropped at the end. Requests are leased beforehand; cells are not asked. On a machine
+that others use too, CPU time per claim says more than claims per second.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class Size(NamedTuple):
     spreads: bool = False
 
     @property
-    def settings(self) -> SchedulerSettings:
+    def scheduler_settings(self) -> SchedulerSettings:
         return SPREADING if self.spreads else SETTINGS
 
 
@@ -73,7 +73,7 @@ FULL = Size("mariadb", 10_000, 0, 1_000, 4, 10)
 SMOKE = Size("sqlite", 200, 64, 20, 2, 1)
 
 
-class Told(NamedTuple):
+class ClaimOutcomes(NamedTuple):
     """What a thread, or a process, has seen: seconds of each answered call, how often others took a host, refusals, calls lost."""
 
     seconds: list[float]
@@ -82,38 +82,38 @@ class Told(NamedTuple):
     again: int = 0
 
 
-def ask(scheduler: SchedulerManager, asked: RequestSpec) -> list[str]:
+def claim_hosts(scheduler: SchedulerManager, spec: RequestSpec) -> list[str]:
     """The hosts, in request order."""
-    return [answer[0].host for answer in scheduler.select_destinations(CONTEXT, asked, list(asked.fences))]
+    return [answer[0].host for answer in scheduler.select_destinations(CONTEXT, spec, list(spec.fences))]
 
 
 # -- rate ----------------------------------------------------------------------------------------------------------------------
 
 
-def rate(size: Size) -> None:
+def measure_rate(size: Size) -> None:
     """Claims per second of one process."""
     count = size.claims or 6_000
     with _ledger.database_on(size.server) as (url, server):
-        site = Site(_ledger.open_database(url), _ledger.nodes(size.hosts))
-        _ledger.fill(site.database, 0.7)
-        scheduler = site.scheduler(size.settings)
-        warm = _ledger.lease(site.database, min(count, 200))
+        site = Site(_ledger.open_database(url), _ledger.build_nodes(size.hosts))
+        _ledger.fill_hosts(site.database, 0.7)
+        scheduler = site.scheduler(size.scheduler_settings)
+        warm = _ledger.lease_requests(site.database, min(count, 200))
         by_threads(scheduler, warm, size.threads)
-        leased = _ledger.lease(site.database, count)
+        leased = _ledger.lease_requests(site.database, count)
         began, burnt = time.perf_counter(), time.process_time()
         seconds = by_threads(scheduler, leased, size.threads)
         took, burnt = time.perf_counter() - began, time.process_time() - burnt
-        print(f"{server}, {size.hosts} hosts, {size.threads} threads: {count / took:.0f} claims/s, {percentiles(seconds)}")
+        print(f"{server}, {size.hosts} hosts, {size.threads} threads: {count / took:.0f} claims/s, {describe_percentiles(seconds)}")
         print(f"  {burnt / count * 1e3:.2f} ms of this process's CPU per claim")
-        counted = _ledger.lease(site.database, max(1, count // 6))  # apart: counting takes time too
+        counted = _ledger.lease_requests(site.database, max(1, count // 6))  # apart: counting takes time too
         with StatementCounter() as counter, statement_times() as times:
             by_threads(scheduler, counted, size.threads)
-        executions = sum(each.executions for each in counter.totals_by_database().values())
+        executions = sum(figures.executions for figures in counter.totals_by_database().values())
         print(f"  {executions / len(counted):.2f} statements per claim")
-        print(f"  {groups(_ledger.group_sizes(site.database))}")
-        for statement, each in times.items():
-            print(f"  {statement:<40} {len(each):>6} times, median {statistics.median(each) * 1e3:.2f} ms")
-        check(site)
+        print(f"  {describe_groups(_ledger.group_sizes(site.database))}")
+        for statement, figures in times.items():
+            print(f"  {statement:<40} {len(figures):>6} times, median {statistics.median(figures) * 1e3:.2f} ms")
+        check_claims(site)
         site.database.dispose_connections()
 
 
@@ -122,106 +122,111 @@ def statement_times() -> Iterator[dict[str, list[float]]]:
     """Seconds that each statement took, by its beginning and the table it is about, of all databases of this process."""
     times: defaultdict[str, list[float]] = defaultdict(list)
 
-    def before(tx: object, cursor: object, statement: str, parameters: object, context: object, many: bool) -> None:
+    def start_timer(tx: object, cursor: object, statement: str, parameters: object, context: object, many: bool) -> None:
         running.began = time.perf_counter()
 
-    def after(tx: object, cursor: object, statement: str, parameters: object, context: object, many: bool) -> None:
+    def note_time(tx: object, cursor: object, statement: str, parameters: object, context: object, many: bool) -> None:
         table = next((word for word in statement.split() if word in TABLES), "")
         times[f"{statement.split(maxsplit=1)[0]} {table}{' FOR UPDATE' if 'FOR UPDATE' in statement else ''}"].append(
             time.perf_counter() - running.began
         )
 
     running = threading.local()
-    sa.event.listen(sa.Engine, "before_cursor_execute", before)
-    sa.event.listen(sa.Engine, "after_cursor_execute", after)
+    sa.event.listen(sa.Engine, "before_cursor_execute", start_timer)
+    sa.event.listen(sa.Engine, "after_cursor_execute", note_time)
     try:
         yield times
     finally:
-        sa.event.remove(sa.Engine, "before_cursor_execute", before)
-        sa.event.remove(sa.Engine, "after_cursor_execute", after)
+        sa.event.remove(sa.Engine, "before_cursor_execute", start_timer)
+        sa.event.remove(sa.Engine, "after_cursor_execute", note_time)
 
 
 def by_threads(scheduler: SchedulerManager, leased: Sequence[RequestSpec], threads: int = THREADS) -> list[float]:
     """Seconds of each call."""
 
-    def run(mine: Sequence[RequestSpec]) -> list[float]:
+    def run(specs: Sequence[RequestSpec]) -> list[float]:
         seconds: list[float] = []
-        for asked in mine:
+        for spec in specs:
             began = time.perf_counter()
-            ask(scheduler, asked)
+            claim_hosts(scheduler, spec)
             seconds.append(time.perf_counter() - began)
         return seconds
 
     with ThreadPoolExecutor(threads) as pool:
-        return [each for some in pool.map(run, [leased[n::threads] for n in range(threads)]) for each in some]
+        return [duration for durations in pool.map(run, [leased[n::threads] for n in range(threads)]) for duration in durations]
 
 
 # -- batch ---------------------------------------------------------------------------------------------------------------------
 
 
-def batch(size: Size) -> None:
+def measure_batch(size: Size) -> None:
     """One request of many servers."""
     with _ledger.database_on(size.server) as (url, server):
-        site = Site(_ledger.open_database(url), _ledger.nodes(size.hosts))
-        _ledger.fill(site.database, 0.7)
-        scheduler = site.scheduler(size.settings)
-        by_threads(scheduler, _ledger.lease(site.database, 8))
+        site = Site(_ledger.open_database(url), _ledger.build_nodes(size.hosts))
+        _ledger.fill_hosts(site.database, 0.7)
+        scheduler = site.scheduler(size.scheduler_settings)
+        by_threads(scheduler, _ledger.lease_requests(site.database, 8))
         seconds: list[float] = []
         executions = 0
-        for asked in _ledger.lease(site.database, 5, size=size.batch):
+        for spec in _ledger.lease_requests(site.database, 5, size=size.batch):
             with StatementCounter() as counter:
                 began = time.perf_counter()
-                ask(scheduler, asked)
+                claim_hosts(scheduler, spec)
                 seconds.append(time.perf_counter() - began)
-            executions = sum(each.executions for each in counter.totals_by_database().values())
+            executions = sum(total.executions for total in counter.totals_by_database().values())
         best, middle = min(seconds), statistics.median(seconds)
         print(f"{server}, {size.hosts} hosts: {size.batch} servers in {best:.3f} s (median of 5: {middle:.3f} s)")
         print(f"  {executions} statements")
-        check(site)
+        check_claims(site)
         site.database.dispose_connections()
 
 
 # -- contention ----------------------------------------------------------------------------------------------------------------
 
 
-def contention(size: Size) -> None:
+def measure_contention(size: Size) -> None:
     """Processes that know nothing of each other, in a fleet that is almost full."""
     count = size.claims or 100_000
     with _ledger.database_on(size.server) as (url, server):
-        site = Site(_ledger.open_database(url), _ledger.nodes(size.hosts))
-        _ledger.fill(site.database, 0.95 if size.hosts > 1000 else 0.7)
+        site = Site(_ledger.open_database(url), _ledger.build_nodes(size.hosts))
+        _ledger.fill_hosts(site.database, 0.95 if size.hosts > 1000 else 0.7)
         site.database.dispose_connections()
         began = time.perf_counter()
-        told = by_processes(claim_and_give_back, url, size, [count // size.processes] * size.processes)
+        outcomes = by_processes(claim_and_give_back, url, size, [count // size.processes] * size.processes)
         took = time.perf_counter() - began
-        made = sum(len(each.seconds) for each in told)
-        conflicts, refused, again = (sum(getattr(each, name) for each in told) for name in ("conflicts", "refused", "again"))
-        print(f"{server}, {size.hosts} hosts, {size.processes} processes of {THREADS} threads: {made} claims in {took:.0f} s")
-        print(
-            f"  {percentiles([s for each in told for s in each.seconds])}; given back meanwhile, {HELD_CLAIMS} left to each thread"
+        claim_count = sum(len(outcome.seconds) for outcome in outcomes)
+        conflicts, refused, again = (
+            sum(getattr(outcome, name) for outcome in outcomes) for name in ("conflicts", "refused", "again")
         )
-        print(f"  planned anew at commit because others took the room: {conflicts} ({conflicts / made:.3%})")
-        print(f"  calls that lost {again}, refused {refused}; {groups(_ledger.group_sizes(site.database))}")
-        check(site)
+        print(
+            f"{server}, {size.hosts} hosts, {size.processes} processes of {THREADS} threads: {claim_count} claims in {took:.0f} s"
+        )
+        print(
+            f"  {describe_percentiles([s for outcome in outcomes for s in outcome.seconds])}; given back meanwhile, "
+            f"{HELD_CLAIMS} left to each thread"
+        )
+        print(f"  planned anew at commit because others took the room: {conflicts} ({conflicts / claim_count:.3%})")
+        print(f"  calls that lost {again}, refused {refused}; {describe_groups(_ledger.group_sizes(site.database))}")
+        check_claims(site)
         site.database.dispose_connections()
 
 
-def claim_and_give_back(url: str, size: Size, count: int, together: Barrier) -> Told:
+def claim_and_give_back(url: str, size: Size, count: int, together: Barrier) -> ClaimOutcomes:
     """One process: its threads claim, and end the oldest of what they have claimed."""
-    site = Site(_ledger.open_database(url), _ledger.nodes(size.hosts))
-    scheduler = site.scheduler(size.settings)
-    leased = _ledger.lease(site.database, count)
+    site = Site(_ledger.open_database(url), _ledger.build_nodes(size.hosts))
+    scheduler = site.scheduler(size.scheduler_settings)
+    leased = _ledger.lease_requests(site.database, count)
     conductor = claims.Ledger(site.database, "conductor")
-    told: list[Told] = []
+    outcomes: list[ClaimOutcomes] = []
 
-    def run(mine: Sequence[RequestSpec]) -> None:
+    def run(specs: Sequence[RequestSpec]) -> None:
         seconds: list[float] = []
         standing: deque[str] = deque()
         refused = again = 0
-        for asked in mine:
+        for spec in specs:
             began = time.perf_counter()
             try:
-                ask(scheduler, asked)
+                claim_hosts(scheduler, spec)
             except errors.NoValidHost:
                 refused += 1
                 continue
@@ -229,10 +234,10 @@ def claim_and_give_back(url: str, size: Size, count: int, together: Barrier) -> 
                 again += 1
                 continue
             seconds.append(time.perf_counter() - began)
-            standing.extend(asked.fences)
+            standing.extend(spec.fences)
             if len(standing) >= 2 * HELD_CLAIMS:
                 conductor.write(claims.release_claims, [standing.popleft() for _ in range(HELD_CLAIMS)])
-        told.append(Told(seconds, 0, refused, again))
+        outcomes.append(ClaimOutcomes(seconds, 0, refused, again))
 
     threads = [threading.Thread(target=run, args=(leased[n::THREADS],)) for n in range(THREADS)]
     together.wait()
@@ -241,21 +246,23 @@ def claim_and_give_back(url: str, size: Size, count: int, together: Barrier) -> 
     for thread in threads:
         thread.join()
     site.database.dispose_connections()
-    seconds = [s for each in told for s in each.seconds]
-    return Told(seconds, scheduler.conflicts, sum(each.refused for each in told), sum(each.again for each in told))
+    seconds = [s for outcome in outcomes for s in outcome.seconds]
+    return ClaimOutcomes(
+        seconds, scheduler.conflicts, sum(outcome.refused for outcome in outcomes), sum(outcome.again for outcome in outcomes)
+    )
 
 
 # -- race ----------------------------------------------------------------------------------------------------------------------
 
 
-def race(size: Size) -> None:
+def measure_race(size: Size) -> None:
     """More requests than places."""
     placed: list[int] = []
     for _ in range(size.runs):
         with _ledger.database_on(size.server) as (url, server):
             site = Site(_ledger.open_database(url), [fleet.node(f"host-{n}", vcpus=5) for n in range(20)])
-            told = by_processes(claim_all, url, size._replace(hosts=20), [60, 60])
-            refused = sum(each.refused for each in told)
+            outcomes = by_processes(claim_all, url, size._replace(hosts=20), [60, 60])
+            refused = sum(outcome.refused for outcome in outcomes)
             placed.append(len(site.claimed()))
             reasons = Counter(decision.message for decision in site.decisions() if decision.message)
             if site.overfull():
@@ -266,17 +273,17 @@ def race(size: Size) -> None:
     print(f"{server}: 120 requests for 100 places, 2 processes of 4 threads: placed {placed}, all others refused with a reason")
 
 
-def claim_all(url: str, size: Size, count: int, together: Barrier) -> Told:
+def claim_all(url: str, size: Size, count: int, together: Barrier) -> ClaimOutcomes:
     """One process: its threads claim whatever they get."""
     site = Site(_ledger.open_database(url), [fleet.node(f"host-{n}", vcpus=5) for n in range(size.hosts)])
-    scheduler = site.scheduler(size.settings)
-    leased = _ledger.lease(site.database, count, [fleet.flavor()])
+    scheduler = site.scheduler(size.scheduler_settings)
+    leased = _ledger.lease_requests(site.database, count, [fleet.flavor()])
 
-    def run(mine: Sequence[RequestSpec]) -> int:
+    def run(specs: Sequence[RequestSpec]) -> int:
         refused = 0
-        for asked in mine:
+        for spec in specs:
             try:
-                ask(scheduler, asked)
+                claim_hosts(scheduler, spec)
             except errors.NoValidHost:
                 refused += 1
         return refused
@@ -285,13 +292,15 @@ def claim_all(url: str, size: Size, count: int, together: Barrier) -> Told:
     with ThreadPoolExecutor(4) as pool:
         refused = sum(pool.map(run, [leased[n::4] for n in range(4)]))
     site.database.dispose_connections()
-    return Told([], scheduler.conflicts, refused)
+    return ClaimOutcomes([], scheduler.conflicts, refused)
 
 
 # -- all of them ---------------------------------------------------------------------------------------------------------------
 
 
-def by_processes(work: Callable[[str, Size, int, Barrier], Told], url: str, size: Size, counts: Sequence[int]) -> list[Told]:
+def by_processes(
+    work: Callable[[str, Size, int, Barrier], ClaimOutcomes], url: str, size: Size, counts: Sequence[int]
+) -> list[ClaimOutcomes]:
     """``work`` in one process for each of ``counts``. They begin to claim at the same time."""
     spawning = multiprocessing.get_context("spawn")
     with spawning.Manager() as manager, spawning.Pool(len(counts)) as pool:
@@ -299,7 +308,7 @@ def by_processes(work: Callable[[str, Size, int, Barrier], Told], url: str, size
         return pool.starmap(work, [(url, size, count, together) for count in counts], chunksize=1)
 
 
-def check(site: Site) -> None:
+def check_claims(site: Site) -> None:
     """Raises AssertionError where usage is not the sum of the claims, or a host has more claims than room."""
     over = site.overfull()
     if over:
@@ -308,16 +317,21 @@ def check(site: Site) -> None:
     print(f"  over-committed: 0 of {len(rows)} hosts, usage is the sum of the claims; {_ledger.free_share(rows):.1%} of vCPUs left")
 
 
-def percentiles(seconds: Sequence[float]) -> str:
+def describe_percentiles(seconds: Sequence[float]) -> str:
     ordered = sorted(seconds)
     return f"p50 {ordered[len(ordered) // 2] * 1e3:.1f} ms, p99 {ordered[int(len(ordered) * 0.99)] * 1e3:.1f} ms"
 
 
-def groups(sizes: Sequence[int]) -> str:
+def describe_groups(sizes: Sequence[int]) -> str:
     return f"claims per transaction: mean {statistics.mean(sizes):.1f}, median {statistics.median(sizes):.0f}, most {max(sizes)}"
 
 
-MEASUREMENTS: dict[str, Callable[[Size], None]] = {"rate": rate, "batch": batch, "contention": contention, "race": race}
+MEASUREMENTS: dict[str, Callable[[Size], None]] = {
+    "rate": measure_rate,
+    "batch": measure_batch,
+    "contention": measure_contention,
+    "race": measure_race,
+}
 
 
 def main() -> None:
@@ -328,11 +342,13 @@ def main() -> None:
     parser.add_argument("--claims", type=int)
     parser.add_argument("--threads", type=int)
     parser.add_argument("--spreads", action="store_true", help="without the packing of the defaults")
-    told = parser.parse_args()
-    size = SMOKE if told.smoke else FULL
-    given = {name: getattr(told, name) for name in ("server", "hosts", "claims", "threads", "spreads") if getattr(told, name)}
-    for name in told.what or MEASUREMENTS:
-        MEASUREMENTS[name](size._replace(**given))
+    options = parser.parse_args()
+    size = SMOKE if options.smoke else FULL
+    overrides = {
+        name: getattr(options, name) for name in ("server", "hosts", "claims", "threads", "spreads") if getattr(options, name)
+    }
+    for name in options.what or MEASUREMENTS:
+        MEASUREMENTS[name](size._replace(**overrides))
 
 
 if __name__ == "__main__":

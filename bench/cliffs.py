@@ -20,10 +20,10 @@ import msgspec
 
 sys.path.append(str(Path(__file__).parent.parent))  # last, so that what is installed comes first
 
-from bench._cliff_counts import counts
+from bench._cliff_counts import all_counts
 from bench._fleet import FLAVORS, Fleet
 from bench._script import parser_of
-from bench.decisions import CONTEXT, FILTERS, decide, group_of, members_on, plain, spec_of
+from bench.decisions import CONTEXT, FILTERS, group_of, make_decision, members_on, plain_request, spec_of
 from db.cell import services
 from objects import stored
 from objects.aggregate import Aggregate
@@ -88,21 +88,21 @@ def median_ms(act: Callable[[], object], rounds: int = 5) -> float:
 
 def decided_ms(fleet: Fleet, driver: SchedulerDriver, ask: Callable[[], tuple[RequestSpec, list[Slot]]], rounds: int = 7) -> float:
     """A decision and its claim, whose servers are deleted again."""
-    return statistics.median(decide(fleet, driver, *ask())[1] for _ in range(rounds)) * 1e3
+    return statistics.median(make_decision(fleet, driver, *ask())[1] for _ in range(rounds)) * 1e3
 
 
 def plain_ms(fleet: Fleet, driver: SchedulerDriver) -> float:
-    return decided_ms(fleet, driver, lambda: (plain(fleet)[0], []), rounds=50)
+    return decided_ms(fleet, driver, lambda: (plain_request(fleet)[0], []), rounds=50)
 
 
-def topology(fleets: Fleets) -> Iterator[Figure]:
+def topology_figures(fleets: Fleets) -> Iterator[Figure]:
     """One more host in an aggregate, one more host mapping."""
     for racks in (0, min(RACKS, fleets.hosts // 2)):
-        yield from _changes(fleets.get(racks=racks))
+        yield from _change_figures(fleets.get(racks=racks))
 
 
-def _changes(fleet: Fleet) -> Iterator[Figure]:
-    told = f"{len(fleet.aggregates):,} aggregates"
+def _change_figures(fleet: Fleet) -> Iterator[Figure]:
+    size_note = f"{len(fleet.aggregates):,} aggregates"
     homes, aggregates, number = fleet.homes, list(fleet.aggregates), 0
 
     def one_more_host() -> None:
@@ -124,9 +124,9 @@ def _changes(fleet: Fleet) -> Iterator[Figure]:
             longest = []
             for _ in range(5):
                 change()
-                longest.append(held.take())
-            yield Figure(f"one {name}, {told}, longest hold of the lock", statistics.median(longest))
-            yield Figure(f"one {name}, {told}, in all", median_ms(change))
+                longest.append(held.take_longest())
+            yield Figure(f"one {name}, {size_note}, longest hold of the lock", statistics.median(longest))
+            yield Figure(f"one {name}, {size_note}, in all", median_ms(change))
 
 
 class Held:
@@ -134,7 +134,7 @@ class Held:
 
     def __init__(self, lock: object) -> None:
         self._lock, self._depth, self._began = lock, 0, 0.0
-        self.each: list[float] = []
+        self.hold_times: list[float] = []
 
     def __enter__(self) -> bool:
         entered: bool = self._lock.__enter__()  # type: ignore[attr-defined]  # an RLock, whose class threading does not name
@@ -146,12 +146,12 @@ class Held:
     def __exit__(self, *error: object) -> None:
         self._depth -= 1
         if not self._depth:
-            self.each.append((time.thread_time() - self._began) * 1e3)
+            self.hold_times.append((time.thread_time() - self._began) * 1e3)
         self._lock.__exit__(*error)  # type: ignore[attr-defined]  # as above
 
-    def take(self) -> float:
+    def take_longest(self) -> float:
         """The longest hold since the last call."""
-        longest, self.each = max(self.each, default=0.0), []
+        longest, self.hold_times = max(self.hold_times, default=0.0), []
         return longest
 
 
@@ -169,20 +169,20 @@ class holds:  # noqa: N801 - a context manager that reads as a verb
         self._table.lock = self._lock
 
 
-def heartbeats(fleets: Fleets) -> Iterator[Figure]:
+def heartbeat_figures(fleets: Fleets) -> Iterator[Figure]:
     """Share of a core for one heartbeat of each host in ten seconds."""
     for cells in (8, min(MANY_CELLS, fleets.hosts // 10)):
         fleet = fleets.get(cells=cells)
-        share = median_ms(partial(_beat, fleet)) / 1e3 / REPORT_INTERVAL_S
+        share = median_ms(partial(_report_all, fleet)) / 1e3 / REPORT_INTERVAL_S
         yield Figure(f"heartbeats of {fleets.hosts:,} hosts, {cells:,} cells", share * 100, "% of a core")
 
 
-def _beat(fleet: Fleet) -> None:
+def _report_all(fleet: Fleet) -> None:
     for cell in fleet.cells:
-        fleet.hear(cell)
+        fleet.report_hosts(cell)
 
 
-def reading(fleets: Fleets) -> Iterator[Figure]:
+def reading_figures(fleets: Fleets) -> Iterator[Figure]:
     """Share of a core for reading the heartbeats of a cell with an eighth of the hosts, times eight. SQLite."""
     count = fleets.hosts // 8
     with tempfile.TemporaryDirectory() as folder:
@@ -209,12 +209,12 @@ def reading(fleets: Fleets) -> Iterator[Figure]:
         yield Figure("reading heartbeats since the last look", recent * 8 / 1e3 / poll * 100, "% of a core")
 
 
-def groups(fleets: Fleets) -> Iterator[Figure]:
+def group_figures(fleets: Fleets) -> Iterator[Figure]:
     fleet, driver = fleets.get(), load_driver(SETTINGS)
     size = min(BATCH, fleets.hosts // 10)
 
     def member_batch(policy: GroupPolicy) -> tuple[RequestSpec, list[Slot]]:
-        return spec_of(fleet, size, flavor=fleet.small, group=group_of(policy)), []
+        return spec_of(fleet, size, flavor=fleet.small_flavor, group=group_of(policy)), []
 
     yield Figure(f"batch of {size}", decided_ms(fleet, driver, partial(_small_ones, fleet, size), 3))
     for policy in (GroupPolicy.ANTI_AFFINITY, GroupPolicy.SOFT_ANTI_AFFINITY, GroupPolicy.SOFT_AFFINITY):
@@ -226,12 +226,12 @@ def groups(fleets: Fleets) -> Iterator[Figure]:
     yield Figure(f"one more member of a group of {len(members)}", one_more)
 
 
-def aggregates(fleets: Fleets) -> Iterator[Figure]:
+def aggregate_figures(fleets: Fleets) -> Iterator[Figure]:
     fleet = fleets.get(racks=min(RACKS, fleets.hosts // 2))
     filters = (*FILTERS, "AggregateInstanceExtraSpecsFilter")
     driver = load_driver(SchedulerSettings(enabled_filters=filters, enabled_weighers=DEFAULT_WEIGHERS))
     yield Figure("a plain server, many aggregates", plain_ms(fleet, driver))
-    flavor = msgspec.structs.replace(fleet.small, extra_specs={"aggregate_instance_extra_specs:rack3": "s!= 13"})
+    flavor = msgspec.structs.replace(fleet.small_flavor, extra_specs={"aggregate_instance_extra_specs:rack3": "s!= 13"})
     fleet.table.set_topology(fleet.mappings, fleet.homes, fleet.zones, list(fleet.aggregates)[:-1])
     yield Figure(
         "the same with one extra spec, the first time", decided_ms(fleet, driver, lambda: (spec_of(fleet, flavor=flavor), []), 1)
@@ -242,11 +242,11 @@ def aggregates(fleets: Fleets) -> Iterator[Figure]:
 class _RackFilter:
     """Lets three of four hosts pass."""
 
-    asked = 0
+    calls = 0
 
     def host_passes(self, host: HostState, spec: RequestSpec) -> bool:
         del spec
-        self.asked += 1
+        self.calls += 1
         return not host.host.endswith(("0", "4", "8"))
 
 
@@ -255,8 +255,8 @@ def numa_nodes(fleets: Fleets) -> Iterator[Figure]:
 
     The 5th percentile of 240 decisions of each kind. Of each turn of nine, three are not counted.
     """
-    flat, divided = _racked(fleets.hosts), _racked(fleets.hosts)
-    divided.divide()
+    flat, divided = _fleet_with_racks(fleets.hosts), _fleet_with_racks(fleets.hosts)
+    divided.divide_hosts()
     plainly = load_driver(SETTINGS)
     room = load_driver(SchedulerSettings(enabled_filters=FILTERS, enabled_weighers=(*DEFAULT_WEIGHERS, "AffinityRoomWeigher")))
     one, two = FLAVORS[2], msgspec.structs.replace(FLAVORS[2], extra_specs={"hw:numa_nodes": "2"})
@@ -267,8 +267,8 @@ def numa_nodes(fleets: Fleets) -> Iterator[Figure]:
     ]
     of_domain: dict[str, Any] = {"group": group, "scheduler_hints": {"group": (group.uuid,), "fault_domain": ("a",)}}
     kinds: dict[str, tuple[Fleet, SchedulerDriver, Callable[[Fleet], tuple[RequestSpec, list[Slot]]]]] = {
-        "a plain server, no host has nodes": (flat, plainly, lambda fleet: (plain(fleet)[0], [])),
-        "a plain server, each host has two nodes": (divided, plainly, lambda fleet: (plain(fleet)[0], [])),
+        "a plain server, no host has nodes": (flat, plainly, lambda fleet: (plain_request(fleet)[0], [])),
+        "a plain server, each host has two nodes": (divided, plainly, lambda fleet: (plain_request(fleet)[0], [])),
         "a server on two nodes": (divided, plainly, lambda fleet: (spec_of(fleet, flavor=two), [])),
         "the first of an affinity group": (flat, room, lambda fleet: (spec_of(fleet, flavor=one, group=first), [])),
         "the first of an affinity group, on two nodes": (
@@ -287,13 +287,13 @@ def numa_nodes(fleets: Fleets) -> Iterator[Figure]:
     for _ in range(40):
         for name, (fleet, driver, ask) in kinds.items():
             for cell in fleet.cells:
-                fleet.hear(cell)
-            took[name] += [decide(fleet, driver, *ask(fleet))[1] * 1e6 for _ in range(9)][3:]
-    for name, each in took.items():
-        yield Figure(name, sorted(each)[len(each) // 20], "us")
+                fleet.report_hosts(cell)
+            took[name] += [make_decision(fleet, driver, *ask(fleet))[1] * 1e6 for _ in range(9)][3:]
+    for name, durations in took.items():
+        yield Figure(name, sorted(durations)[len(durations) // 20], "us")
 
 
-def _racked(hosts: int) -> Fleet:
+def _fleet_with_racks(hosts: int) -> Fleet:
     fleet = Fleet(hosts)
     fleet.table.set_topology(fleet.mappings, fleet.homes, fleet.zones, [*fleet.aggregates, *_physical_racks(fleet)])
     return fleet
@@ -308,68 +308,83 @@ def _physical_racks(fleet: Fleet) -> list[Aggregate]:
 
 def site_filter(fleets: Fleets) -> Iterator[Figure]:
     fleet, driver = fleets.get(), load_driver(SETTINGS)
-    own = _RackFilter()
-    driver.filters = (*driver.filters, Adapter(SETTINGS, "RackFilter", own))
+    rack_filter = _RackFilter()
+    driver.filters = (*driver.filters, Adapter(SETTINGS, "RackFilter", rack_filter))
     took = decided_ms(fleet, driver, lambda: (spec_of(fleet), []), 5)
     yield Figure("a server, with a site's own filter", took)
-    yield Figure("hosts that it is asked of, for each", own.asked / 5, "hosts")
+    yield Figure("hosts that it is asked of, for each", rack_filter.calls / 5, "hosts")
 
 
-def cells(fleets: Fleets) -> Iterator[Figure]:
+def cell_figures(fleets: Fleets) -> Iterator[Figure]:
     weighers = (*DEFAULT_WEIGHERS, "CellSpreadWeigher", "CellCapacityWeigher")
     for count in (8, min(MANY_CELLS, fleets.hosts // 10)):
         fleet, size = fleets.get(cells=count), min(BATCH, fleets.hosts // 10)
         ask = partial(_small_ones, fleet, size)
-        for name, some in (("", DEFAULT_WEIGHERS), (", cell weighers", weighers)):
-            driver = load_driver(SchedulerSettings(enabled_filters=FILTERS, enabled_weighers=some))
+        for name, enabled in (("", DEFAULT_WEIGHERS), (", cell weighers", weighers)):
+            driver = load_driver(SchedulerSettings(enabled_filters=FILTERS, enabled_weighers=enabled))
             yield Figure(f"batch of {size}, {count:,} cells{name}", decided_ms(fleet, driver, ask, 3))
-            decision = decide(fleet, driver, spec_of(fleet), [])[2].decision
+            decision = make_decision(fleet, driver, spec_of(fleet), [])[2].decision
             yield Figure(f"record of a decision, {count:,} cells{name}", len(stored.dump_value(decision)) / 1e3, "kB")
 
 
 def _small_ones(fleet: Fleet, count: int) -> tuple[RequestSpec, list[Slot]]:
-    return spec_of(fleet, count, flavor=fleet.small), []
+    return spec_of(fleet, count, flavor=fleet.small_flavor), []
 
 
-def refusals(fleets: Fleets) -> Iterator[Figure]:
+def refusal_figures(fleets: Fleets) -> Iterator[Figure]:
     fleet, driver = fleets.get(), load_driver(SETTINGS)
-    huge = msgspec.structs.replace(fleet.small, vcpus=1000)
+    huge = msgspec.structs.replace(fleet.small_flavor, vcpus=1000)
     fleet.table.set_topology(fleet.mappings, fleet.homes | {"new": fleet.cells[0]}, fleet.zones, fleet.aggregates)
-    yield Figure("the first refusal after a host was mapped", cpu_ms(lambda: refuse(fleet, driver, spec_of(fleet, flavor=huge))))
+    yield Figure(
+        "the first refusal after a host was mapped", cpu_ms(lambda: refuse_request(fleet, driver, spec_of(fleet, flavor=huge)))
+    )
     fleet.table.set_topology(fleet.mappings, fleet.homes, fleet.zones, fleet.aggregates)
-    yield Figure("a refusal that one change would mend", median_ms(lambda: refuse(fleet, driver, spec_of(fleet, flavor=huge))))
+    yield Figure(
+        "a refusal that one change would mend", median_ms(lambda: refuse_request(fleet, driver, spec_of(fleet, flavor=huge)))
+    )
     flavors = sorted(FLAVORS, key=by_size)
     larger = msgspec.structs.replace(huge, memory_mb=2**40)
     conditions = {f"trait:T{number}": "required" for number in range(8)}
     for name, flavor in (("two changes", larger), ("nothing", msgspec.structs.replace(larger, extra_specs=conditions))):
-        again = partial(refuse, fleet, driver, spec_of(fleet, flavor=flavor), flavors)
+        again = partial(refuse_request, fleet, driver, spec_of(fleet, flavor=flavor), flavors)
         yield Figure(f"a refusal that {name} would mend, with the largest flavor", median_ms(again))
-    wide = msgspec.structs.replace(fleet.small, vcpus=24)
+    wide = msgspec.structs.replace(fleet.small_flavor, vcpus=24)
     ask = spec_of(fleet, 10, flavor=wide, group=group_of(GroupPolicy.AFFINITY))
-    yield Figure("affinity batch of 10 that fits nowhere", median_ms(lambda: refuse(fleet, driver, ask)))
+    yield Figure("affinity batch of 10 that fits nowhere", median_ms(lambda: refuse_request(fleet, driver, ask)))
 
 
-def refuse(fleet: Fleet, driver: SchedulerDriver, asked: RequestSpec, flavors: Sequence[Flavor] = ()) -> None:
+def refuse_request(fleet: Fleet, driver: SchedulerDriver, spec: RequestSpec, flavors: Sequence[Flavor] = ()) -> None:
     mono = time.monotonic()
-    job = Job(CONTEXT, asked, tuple(asked.fences))
+    job = Job(CONTEXT, spec, tuple(spec.fences))
     moment = PlanContext(mono, time.time(), mono - 60.0, young=False, mapped_since=mono - 15.0, ages=fleet.ages)
     moment = moment._replace(flavors=lambda _: flavors)
     attempt = ClaimPlanner(fleet.table, driver, Cursor(), [job], moment)
-    attempt.plan_jobs([], [Standing(needed=tuple(asked.fences))], [])
+    attempt.plan_jobs([], [Standing(needed=tuple(spec.fences))], [])
     attempt.finish_plan()
     if job.placements:
         raise AssertionError("a request that should fit nowhere was placed")
 
 
 PARTS: Mapping[str, Callable[[Fleets], Iterator[Figure]]] = {
-    part.__name__: part for part in (topology, aggregates, heartbeats, cells, groups, numa_nodes, site_filter, refusals, reading)
+    part.__name__.removesuffix("_figures"): part
+    for part in (
+        topology_figures,
+        aggregate_figures,
+        heartbeat_figures,
+        cell_figures,
+        group_figures,
+        numa_nodes,
+        site_filter,
+        refusal_figures,
+        reading_figures,
+    )
 }
 
 
 def _check_counts() -> None:
     """Ends with an error if a count is above its limit."""
     beyond = 0
-    for count in counts(_RackFilter(), refuse):
+    for count in all_counts(_RackFilter(), refuse_request):
         is_beyond = count.value > count.limit
         beyond += is_beyond
         limit = f"of {count.limit:g} {count.unit}{', too many' if is_beyond else ''}"
@@ -382,13 +397,13 @@ def main() -> None:
     parser = parser_of(__doc__, "counts instead of seconds, on a small fleet, and their limits")
     parser.add_argument("--hosts", type=int, default=100_000)
     parser.add_argument("--only", nargs="+", choices=PARTS, default=list(PARTS))
-    given = parser.parse_args()
-    if given.smoke:
+    options = parser.parse_args()
+    if options.smoke:
         _check_counts()
         return
-    fleets = Fleets(given.hosts)
+    fleets = Fleets(options.hosts)
     print(f"{fleets.hosts:,} hosts")
-    for name in given.only:
+    for name in options.only:
         for figure in PARTS[name](fleets):
             print(f"{figure.name:60} {figure.value:>10.2f} {figure.unit}", flush=True)
 

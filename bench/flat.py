@@ -46,10 +46,10 @@ from bench._flat import (
     Measured,
     Polls,
     Size,
-    ghosts,
-    larger,
-    least,
-    show,
+    add_ghost_hosts,
+    list_excesses,
+    show_costs,
+    smallest_cost,
     wait_until_quiet,
 )
 from bench._flat_servers import on_servers
@@ -86,94 +86,94 @@ class Plan:
 
 
 @contextmanager
-def region(size: Size) -> Iterator[Bench]:
+def running_region(size: Size) -> Iterator[Bench]:
     """Such a region, at work."""
     cells = [f"cell{n}" for n in range(1, size.cells + 1)]
     with tempfile.TemporaryDirectory(prefix="superconductor-bench-") as name:
 
-        def others(folder: StateFolder) -> None:
-            ghosts({cell: folder.database_url(cell) for cell in cells}, size.hosts - BUILDERS)
+        def add_others(folder: StateFolder) -> None:
+            add_ghost_hosts({cell: folder.database_url(cell) for cell in cells}, size.hosts - BUILDERS)
 
-        bench = Bench(Path(name), BUILDERS, PACE, cells=cells, used=size.used, before=others)
+        bench = Bench(Path(name), BUILDERS, PACE, cells=cells, used=size.used, before=add_others)
         try:
             assert wait_until(lambda: bench.region.count_schedulable() >= size.hosts, GIVE_UP_AFTER_S), (
                 f"{bench.region.count_schedulable()} hosts are up"
             )
-            bench.post("fill", size.instances * BUILDERS)
+            bench.boot_servers("fill", size.instances * BUILDERS)
             bench.wait("fill", size.instances * BUILDERS)
             yield bench
         finally:
             bench.region.stop()
 
 
-def statements(bench: Bench, polls: Polls) -> Counter[tuple[str, str]]:
+def count_statements(bench: Bench, polls: Polls) -> Counter[tuple[str, str]]:
     """What was counted by (role, statement), without polls and what this benchmark asks itself."""
-    found: Counter[tuple[str, str]] = Counter()
+    counts: Counter[tuple[str, str]] = Counter()
     for (database, text), count in bench.statements.count_by_statement().items():
         key = database.partition(" ")[0], text
         if key[0] in ROLES and key not in polls:
-            found[key] += count.executions
-    return found
+            counts[key] += count.executions
+    return counts
 
 
-def messages(bench: Bench) -> Counter[str]:
-    found: Counter[str] = Counter()
+def count_messages(bench: Bench) -> Counter[str]:
+    counts: Counter[str] = Counter()
     for (_, method, kind), number in bench.messages.counts_by_method().items():
         if method not in CLOCK:
-            found[method] += number * (2 if kind is MessageKind.CALL else 1)
-    return found
+            counts[method] += number * (2 if kind is MessageKind.CALL else 1)
+    return counts
 
 
-def quiet(bench: Bench, polls: Polls) -> None:
+def wait_for_quiet(bench: Bench, polls: Polls) -> None:
     """Return when nothing but polls has happened for a while."""
-    wait_until_quiet(lambda: statements(bench, polls).total() + messages(bench).total(), QUIET_S, pause=0.02)
+    wait_until_quiet(lambda: count_statements(bench, polls).total() + count_messages(bench).total(), QUIET_S, pause=0.02)
 
 
-def idle(bench: Bench, seconds: float) -> tuple[Polls, float]:
+def measure_idle(bench: Bench, seconds: float) -> tuple[Polls, float]:
     """What runs when nobody asks for anything, and how often that is per second in all."""
     time.sleep(QUIET_S)
     bench.statements.reset_counts()
     time.sleep(seconds)  # what is counted meanwhile runs by the clock
-    found = statements(bench, set())
-    return set(found), found.total() / seconds
+    statement_counts = count_statements(bench, set())
+    return set(statement_counts), statement_counts.total() / seconds
 
 
-def boot(bench: Bench, name: str, servers: int, polls: Polls) -> tuple[Cost, Counter[tuple[str, str]]]:
+def measure_boot(bench: Bench, name: str, servers: int, polls: Polls) -> tuple[Cost, Counter[tuple[str, str]]]:
     """One POST of ``servers``."""
     bench.statements.reset_counts()
     bench.messages.reset_counts()
     began = time.process_time()
-    bench.post(name, servers)
+    bench.boot_servers(name, servers)
     bench.wait(name, servers)
     cpu = (time.process_time() - began) * 1000
-    quiet(bench, polls)
-    found = statements(bench, polls)
+    wait_for_quiet(bench, polls)
+    statement_counts = count_statements(bench, polls)
     counts = dict.fromkeys(ROLES, 0)
-    for (role, _), number in found.items():
+    for (role, _), number in statement_counts.items():
         counts[role] += number
-    counts[MESSAGES] = messages(bench).total()
-    return Cost(counts, cpu), found
+    counts[MESSAGES] = count_messages(bench).total()
+    return Cost(counts, cpu), statement_counts
 
 
-def repeat(bench: Bench, servers: int, posts: int, polls: Polls, base: Cost | None) -> tuple[Cost, Counter[tuple[str, str]]]:
+def smallest_boot(bench: Bench, servers: int, posts: int, polls: Polls, base: Cost | None) -> tuple[Cost, Counter[tuple[str, str]]]:
     """The smallest of ``posts`` POSTs, of more if these are above ``base``; and the statements of the one that had the fewest."""
-    found = [boot(bench, f"take{servers}-{post}-", servers, polls) for post in range(posts)]
-    while base and len(found) < REPEATED_POSTS_LIMIT and least([cost for cost, _ in found]).excess(base, servers):
-        found.append(boot(bench, f"take{servers}-{len(found)}-", servers, polls))
-    _, texts = min(found, key=lambda each: each[0].statements)
-    return least([cost for cost, _ in found]), texts
+    boots = [measure_boot(bench, f"take{servers}-{post}-", servers, polls) for post in range(posts)]
+    while base and len(boots) < REPEATED_POSTS_LIMIT and smallest_cost([cost for cost, _ in boots]).excess_over(base, servers):
+        boots.append(measure_boot(bench, f"take{servers}-{len(boots)}-", servers, polls))
+    _, texts = min(boots, key=lambda cost_and_texts: cost_and_texts[0].statement_count)
+    return smallest_cost([cost for cost, _ in boots]), texts
 
 
-def measure(size: Size, plan: Plan, base: Measured | None) -> Measured:
+def measure_size(size: Size, plan: Plan, base: Measured | None) -> Measured:
     """``base``: what it should not cost more than."""
     costs: dict[int, Cost] = {}
-    with region(size) as bench, bench.statements:
-        polls, polling = idle(bench, plan.seconds)
+    with running_region(size) as bench, bench.statements:
+        polls, polling = measure_idle(bench, plan.seconds)
         polls |= base.polls if base else set()
         for servers, posts in plan.posts.items():
-            costs[servers], texts = repeat(bench, servers, posts, polls, base.costs[servers] if base else None)
+            costs[servers], texts = smallest_boot(bench, servers, posts, polls, base.costs[servers] if base else None)
             if plan.listing:
-                plan.listing.print(f"{size.name()}: {servers} server(s)")
+                plan.listing.print(f"{size.describe_region()}: {servers} server(s)")
                 for (role, text), number in sorted(texts.items()):
                     plan.listing.print(f"{number:6}  {role}: {' '.join(text.split())[:120]}", highlight=False, soft_wrap=True)
     return Measured(costs, polls, polling)
@@ -183,22 +183,22 @@ def main() -> None:
     parser = parser_of(__doc__, "the smallest region and one with more of everything")
     parser.add_argument("--verbose", action="store_true", help="list the statements")
     parser.add_argument("--servers", action="store_true", help="on RabbitMQ and MariaDB")
-    told = parser.parse_args()
+    options = parser.parse_args()
     console = Console(width=160)
-    if told.servers:
-        sys.exit(on_servers(console, smoke=told.smoke, verbose=told.verbose))
-    listing = console if told.verbose else None
+    if options.servers:
+        sys.exit(on_servers(console, smoke=options.smoke, verbose=options.verbose))
+    listing = console if options.verbose else None
     sizes: Sequence[Size] = SIZES
     first = later = Plan({1: 5, BATCH: 3}, 2.5, listing)
-    if told.smoke:
+    if options.smoke:
         sizes = SMALL, Size(hosts=1_000, instances=50, cells=8)
         first, later = (Plan({1: 1, BATCH: 1}, seconds, listing) for seconds in (2.2, 0.4))  # the polls of the first are known
-    found = {SMALL: measure(SMALL, first, None)}
+    measured_by_size = {SMALL: measure_size(SMALL, first, None)}
     for size in sizes[1:]:
-        found[size] = measure(size, later, found[SMALL])
-    spread = {} if told.smoke else {SPREAD: measure(SPREAD, later, None)}
-    show(TITLE, found | spread, console)
-    if (grown := larger(found)) and not told.smoke:  # one boot of each kind says little
+        measured_by_size[size] = measure_size(size, later, measured_by_size[SMALL])
+    spread = {} if options.smoke else {SPREAD: measure_size(SPREAD, later, None)}
+    show_costs(TITLE, measured_by_size | spread, console)
+    if (grown := list_excesses(measured_by_size)) and not options.smoke:  # one boot of each kind says little
         sys.exit("A boot costs more in a larger region. " + "; ".join(grown))
 
 

@@ -43,26 +43,26 @@ from tests.support import fleet
 SCHEDULER = Path(__file__).with_name("_scheduler.py")
 
 
-def fill(api: ApiDatabase, cell_urls: list[str], hosts: int, allocations: int) -> None:
+def fill_databases(api: ApiDatabase, cell_urls: list[str], hosts: int, allocations: int) -> None:
     """Cells, their nodes and agents, mappings, inventories and claims, as if all had been running for long."""
     for number, url in enumerate(cell_urls):
         name = f"cell{number + 1}"
         cell = create_cell(api, NewCell(name=name, database_url=url, transport_url=f"embedded://bench/fleet-start/{name}"))
-        mine = [node(number, n) for n in range(hosts // len(cell_urls))]
+        cell_nodes = [build_node(number, n) for n in range(hosts // len(cell_urls))]
         ledger = claims.Ledger(api, f"conductor of {name}")
-        for start in range(0, len(mine), _ledger.INSERT_PAGE_SIZE):
-            ledger.write(claims.set_inventory, mine[start : start + _ledger.INSERT_PAGE_SIZE], cell.uuid)
-        rows = [{"host": each.host, "cell_uuid": cell.uuid, "created_at": time.time()} for each in mine]
-        api.write(_ledger.insert, host_mappings, rows)
+        for start in range(0, len(cell_nodes), _ledger.INSERT_PAGE_SIZE):
+            ledger.write(claims.set_inventory, cell_nodes[start : start + _ledger.INSERT_PAGE_SIZE], cell.uuid)
+        rows = [{"host": compute_node.host, "cell_uuid": cell.uuid, "created_at": time.time()} for compute_node in cell_nodes]
+        api.write(_ledger.insert_rows, host_mappings, rows)
         database = Database(url)
-        database.write(report, mine)
+        database.write(insert_reports, cell_nodes)
         database.dispose_connections()
     api.write(bump_epoch, Epoch.HOSTS)
-    made = _ledger.fill(api, allocations * statistics.mean(f.vcpus for f in _ledger.FLAVORS) / (hosts * 96))
-    print(f"{hosts} hosts in {len(cell_urls)} cells, {made} allocations")
+    claim_count = _ledger.fill_hosts(api, allocations * statistics.mean(f.vcpus for f in _ledger.FLAVORS) / (hosts * 96))
+    print(f"{hosts} hosts in {len(cell_urls)} cells, {claim_count} allocations")
 
 
-def node(cell: int, number: int) -> ComputeNode:
+def build_node(cell: int, number: int) -> ComputeNode:
     """A host of one of four kinds, with what a driver reports of it. Nothing runs on it but what is claimed."""
     attributes = {"rack": f"r{cell}-{number // 40}", "cpu_arch": "x86_64", "traits": ["HW_CPU_X86_AVX2", "STORAGE_DISK_SSD"]}
     return ComputeNode(
@@ -78,12 +78,12 @@ def node(cell: int, number: int) -> ComputeNode:
     )
 
 
-def report(tx: ApiTransaction, nodes: list[ComputeNode]) -> None:
+def insert_reports(tx: ApiTransaction, nodes: list[ComputeNode]) -> None:
     now = time.time()
     rows: list[dict[str, Any]] = [{"host": n.host, "node": n.node, "stats": stored.dump_value(n), "updated_at": now} for n in nodes]
-    _ledger.insert(tx, compute_nodes, rows)
+    _ledger.insert_rows(tx, compute_nodes, rows)
     agents = [{"uuid": str(uuid.uuid4()), "host": n.host, "binary": AGENT_BINARY, "last_seen": now} for n in nodes]
-    _ledger.insert(tx, services, agents)
+    _ledger.insert_rows(tx, services, agents)
 
 
 def main() -> None:
@@ -95,22 +95,22 @@ def main() -> None:
     parser.add_argument("--runs", type=int)
     parser.add_argument("--claims", type=int, default=0)
     parser.add_argument("--threads", type=int, default=8)
-    told = parser.parse_args()
-    hosts = told.hosts or (200 if told.smoke else 100_000)
+    options = parser.parse_args()
+    hosts = options.hosts or (200 if options.smoke else 100_000)
     with contextlib.ExitStack() as stack:
-        server = told.server or ("sqlite" if told.smoke else "mariadb")
+        server = options.server or ("sqlite" if options.smoke else "mariadb")
         url, server = stack.enter_context(_ledger.database_on(server))
-        cell_urls = [stack.enter_context(_ledger.database_on(server, "cell"))[0] for _ in range(told.cells)]
+        cell_urls = [stack.enter_context(_ledger.database_on(server, "cell"))[0] for _ in range(options.cells)]
         api = Database(url)
-        fill(api, cell_urls, hosts, told.allocations or 10 * hosts)
+        fill_databases(api, cell_urls, hosts, options.allocations or 10 * hosts)
         if server == "postgresql":
-            for each in (url, *cell_urls):
-                Database(each).write(lambda tx: tx.execute(sa.text("ANALYZE")))
+            for database_url in (url, *cell_urls):
+                Database(database_url).write(lambda tx: tx.execute(sa.text("ANALYZE")))
         print(server)
-        for _ in range(told.runs or (1 if told.smoke else 3)):
-            [asked] = _ledger.lease(api, 1, [fleet.flavor(2, 4096, 40)])
-            given = [url, stored.dump_value(asked), str(told.claims), str(told.threads)]
-            subprocess.run([sys.executable, SCHEDULER, *given], check=True)
+        for _ in range(options.runs or (1 if options.smoke else 3)):
+            [spec] = _ledger.lease_requests(api, 1, [fleet.flavor(2, 4096, 40)])
+            arguments = [url, stored.dump_value(spec), str(options.claims), str(options.threads)]
+            subprocess.run([sys.executable, SCHEDULER, *arguments], check=True)
         api.dispose_connections()
 
 

@@ -36,8 +36,8 @@ from rich.console import Console
 from rich.table import Table
 
 from bench._calls import LibvirtCalls
-from bench._counters import MIB, Meter, less
-from bench._place import IMAGE, Client, place, serve
+from bench._counters import MIB, Meter, subtract_values
+from bench._place import IMAGE, Client, prepared_region, start_processes
 from bench._script import parser_of
 from ci.stages import ACCEPT
 from compute.libvirt import binding, qemu_img
@@ -96,10 +96,10 @@ class Turns:
         self._connection = self._libvirt.open(daemon.connection_uri)
         self._daemon = psutil.Process(daemon.daemon_pid)
         self._driver = driver
-        self._settings = _settings(daemon, place)
+        self._settings = _driver_settings(daemon, place)
         self._place = place
         self._calls = calls
-        self.asked: dict[str, Counter[str]] = {}
+        self.counts_by_step: dict[str, Counter[str]] = {}
         """What a spawn and a destroy ask of libvirt, and how many processes they start."""
 
     def close(self) -> None:
@@ -112,28 +112,28 @@ class Turns:
         cpu: dict[str, float] = {}
         folder = Path(self._settings.instances_path) / one.uuid
         drive = Path(self._settings.config_drive_path) / f"{one.uuid}.iso"
-        with self._timed("spawn", seconds, cpu):
+        with self._time_step("spawn", seconds, cpu):
             spawn(self._driver, one, spec(config_drive=config_drive))
         seconds["create in spawn"] = self._calls.seconds["DomainCreateWithFlags"]
         domain = self._connection.lookupByUUIDString(one.uuid)
         xml = domain.XMLDesc(self._libvirt.VIR_DOMAIN_XML_INACTIVE)
         base = qemu_img.backing_file(folder / "disk")
         assert base is not None
-        kept = self._place / "drive.iso"
+        drive_copy = self._place / "drive.iso"
         if config_drive:
-            shutil.copy(drive, kept)
-        with self._timed("destroy", seconds, cpu):
+            shutil.copy(drive, drive_copy)
+        with self._time_step("destroy", seconds, cpu):
             self._driver.destroy(one.uuid)
         seconds["destroy in destroy"] = sum(self._calls.seconds[name] for name in MAIN_CALLS)
         folder.mkdir()
         qemu_img.create_overlay(folder / "disk", base, "raw", 1 << 30)
         if config_drive:
-            shutil.copy(kept, drive)
-        with self._timed("bare spawn", seconds, cpu):
+            shutil.copy(drive_copy, drive)
+        with self._time_step("bare spawn", seconds, cpu):
             domain = self._connection.defineXML(xml)
             seconds["bare define"] = self._calls.seconds["DomainDefineXML"]
             domain.create()
-        with self._timed("bare destroy", seconds, cpu):
+        with self._time_step("bare destroy", seconds, cpu):
             domain.destroy()
             domain.undefine()
         shutil.rmtree(folder)
@@ -143,37 +143,41 @@ class Turns:
         return Turn(seconds=seconds, cpu=cpu)
 
     @contextmanager
-    def _timed(self, name: str, seconds: dict[str, float], cpu: dict[str, float]) -> Iterator[None]:
-        self._calls.reset()
-        used, daemon, began = _own_cpu(), _cpu(self._daemon), time.perf_counter()
+    def _time_step(self, name: str, seconds: dict[str, float], cpu: dict[str, float]) -> Iterator[None]:
+        self._calls.reset_counts()
+        used, daemon, began = _own_cpu(), _cpu_seconds(self._daemon), time.perf_counter()
         yield
         seconds[name] = time.perf_counter() - began
-        cpu[name], cpu[f"{name}, libvirtd"] = _own_cpu() - used, _cpu(self._daemon) - daemon
-        self.asked[name] = self._calls.counts + Counter({"processes": self._calls.processes})
+        cpu[name], cpu[f"{name}, libvirtd"] = _own_cpu() - used, _cpu_seconds(self._daemon) - daemon
+        self.counts_by_step[name] = self._calls.counts + Counter({"processes": self._calls.processes})
 
 
 def measure_turns(console: Console, sizes: Sizes) -> None:
     """Print what a spawn and a destroy take of the driver and of libvirt alone."""
-    with host() as (folder, daemon, store), opened(_settings(daemon, folder), store) as driver, LibvirtCalls() as calls:
+    with (
+        running_host() as (folder, daemon, store),
+        opened(_driver_settings(daemon, folder), store) as driver,
+        LibvirtCalls() as calls,
+    ):
         driver.guests()
         turns = Turns(folder, daemon, driver, calls)
         for config_drive in (False, True):
             turns.run(config_drive=config_drive)  # what is done once: the image, the host's facts, imports
-            found = [turns.run(config_drive=config_drive) for _ in range(sizes.rounds)]
-            _show_turns(console, found, "with a config drive" if config_drive else "without a config drive")
+            timed_turns = [turns.run(config_drive=config_drive) for _ in range(sizes.rounds)]
+            _show_turns(console, timed_turns, "with a config drive" if config_drive else "without a config drive")
         for name in ("spawn", "destroy"):
-            console.print(f"a {name} asks: {_counted(turns.asked[name])}", highlight=False)
+            console.print(f"a {name} asks: {_describe_counts(turns.counts_by_step[name])}", highlight=False)
         turns.close()
 
 
-def _show_turns(console: Console, found: Sequence[Turn], what: str) -> None:
-    table = Table(title=f"{len(found)} guests {what}, load {os.getloadavg()[0]:.1f}", title_justify="left")
+def _show_turns(console: Console, turns: Sequence[Turn], label: str) -> None:
+    table = Table(title=f"{len(turns)} guests {label}, load {os.getloadavg()[0]:.1f}", title_justify="left")
     for heading in ("", "p50, ms", "p95, ms", "least, ms", "CPU ms", "of libvirtd"):
         table.add_column(heading, justify="right" if heading else "left")
-    for name in found[0].seconds:
-        times = sorted(turn.seconds[name] * 1000 for turn in found)
+    for name in turns[0].seconds:
+        times = sorted(turn.seconds[name] * 1000 for turn in turns)
         cpu = [
-            statistics.mean(turn.cpu[key] * 1000 for turn in found) for key in (name, f"{name}, libvirtd") if key in found[0].cpu
+            statistics.mean(turn.cpu[key] * 1000 for turn in turns) for key in (name, f"{name}, libvirtd") if key in turns[0].cpu
         ]
         figures = (statistics.median(times), times[int(len(times) * 0.95)], times[0], *cpu)
         table.add_row(name, *(f"{figure:.1f}" for figure in figures), style="bold" if name.startswith("our") else None)
@@ -185,7 +189,7 @@ def _show_turns(console: Console, found: Sequence[Turn], what: str) -> None:
 
 def measure_many(console: Console, sizes: Sizes) -> None:
     """Print what it takes to look at a host full of guests."""
-    with host() as (folder, daemon, store):
+    with running_host() as (folder, daemon, store):
         settings = settings_of(daemon, folder)
         with opened(settings, store) as driver:
             driver.guests()
@@ -196,17 +200,17 @@ def measure_many(console: Console, sizes: Sizes) -> None:
             console.print(f"{sizes.guests} spawns by {SPAWN_THREADS} threads: {rate:.1f}/s, load {os.getloadavg()[0]:.1f}")
         with opened(settings, store) as driver, LibvirtCalls() as calls:
             for name, function in (("first guests()", driver.guests), ("guests()", driver.guests), ("nodes()", driver.nodes)):
-                took = [_took(function, calls) for _ in range(1 if name.startswith("first") else sizes.rounds)]
+                took = [_time_call(function, calls) for _ in range(1 if name.startswith("first") else sizes.rounds)]
                 console.print(
                     f"{name} of {sizes.guests} guests: p50 {statistics.median(took) * 1000:.1f} ms, least {min(took) * 1000:.1f};"
-                    f" asks {_counted(calls.counts + Counter({'processes': calls.processes}))}",
+                    f" asks {_describe_counts(calls.counts + Counter({'processes': calls.processes}))}",
                     highlight=False,
                 )
-        console.print(f"libvirtd: {_memory([psutil.Process(daemon.daemon_pid)])}", highlight=False)
+        console.print(f"libvirtd: {_describe_memory([psutil.Process(daemon.daemon_pid)])}", highlight=False)
 
 
-def _took(function: Callable[[], object], calls: LibvirtCalls) -> float:
-    calls.reset()
+def _time_call(function: Callable[[], object], calls: LibvirtCalls) -> float:
+    calls.reset_counts()
     began = time.perf_counter()
     function()
     return time.perf_counter() - began
@@ -222,7 +226,7 @@ class LibvirtRegion:
         self._region = region
         self.daemons = daemons
         self.meter = Meter(region)
-        serve(region)
+        start_processes(region)
         self._client = Client(region)
         self._database = Database(region.folder.database_url("api"), name="api")
 
@@ -230,46 +234,46 @@ class LibvirtRegion:
         self._database.dispose_connections()
         self.meter.close()
 
-    def boot(self, name: str, count: int, on: str | None = None) -> float:
+    def boot_servers(self, name: str, count: int, on: str | None = None) -> float:
         """Boot servers in one request; the seconds from its accept until all are ACTIVE."""
-        self._client.post(name, count, on)
+        self._client.boot_servers(name, count, on)
         query = mappings.ServerQuery(name=f"^{name}", limit=1000)
 
-        def settled() -> bool:
-            return all(each.state in ("active", "error") for each in self._database.read(mappings.list_, query))
+        def is_settled() -> bool:
+            return all(server.state in ("active", "error") for server in self._database.read(mappings.list_, query))
 
-        assert wait_until(settled, PATIENCE_S, pause=0.1)
+        assert wait_until(is_settled, PATIENCE_S, pause=0.1)
         servers = self._database.read(mappings.list_, query)
-        active = [each.launched_at for each in servers if each.launched_at is not None]
+        active = [server.launched_at for server in servers if server.launched_at is not None]
         assert len(active) == count, f"{len(active)} of {count} are ACTIVE"
-        return max(active) - min(each.created_at for each in servers)
+        return max(active) - min(server.created_at for server in servers)
 
     def delete(self, name: str) -> float:
         """Delete these servers, one request each; the seconds until all are gone and no QEMU is left."""
 
-        def gone() -> bool:
+        def is_gone() -> bool:
             guests = any(daemon.guest_pids() for daemon in self.daemons.values())
             return not guests and not self._database.read(mappings.list_, query)
 
         began = time.monotonic()
         query = mappings.ServerQuery(name=f"^{name}", limit=1000)
-        for each in self._database.read(mappings.list_, query):
-            self._client.delete(each.uuid)
-        assert wait_until(gone, PATIENCE_S, pause=0.1)
+        for server in self._database.read(mappings.list_, query):
+            self._client.delete(server.uuid)
+        assert wait_until(is_gone, PATIENCE_S, pause=0.1)
         return time.monotonic() - began
 
-    def agent(self, name: str) -> list[psutil.Process]:
+    def agent_processes(self, name: str) -> list[psutil.Process]:
         return [psutil.Process(pid) for pid in self._region.table.pids_by_member()[name]]
 
 
 def measure_region(console: Console, sizes: Sizes) -> None:
     """Print what boots on two hosts take, and what idle guests cost their agent. Raises ``Unavailable``."""
     with ExitStack() as stack:
-        region = stack.enter_context(place(SHAPE))
+        region = stack.enter_context(prepared_region(SHAPE))
         hosts = region.folder.hosts
         daemons = {
-            each.name: PrivateDaemon(hosts / each.name / LIBVIRT, cache=libvirt_host.capability_cache())
-            for each in SHAPE.list_hosts()
+            plan.name: PrivateDaemon(hosts / plan.name / LIBVIRT, cache=libvirt_host.capability_cache())
+            for plan in SHAPE.list_hosts()
         }
         spark.write_disk(hosts / "spark.raw")
         FolderStore(region.folder.images).add_image(hosts / "spark.raw", name="spark", image_id=IMAGE, disk_format="raw")
@@ -285,41 +289,45 @@ def measure_region(console: Console, sizes: Sizes) -> None:
 
 
 def _measure_boots(console: Console, bench: LibvirtRegion, sizes: Sizes) -> None:
-    bench.boot("first", 2)  # images are copied to the hosts
+    bench.boot_servers("first", 2)  # images are copied to the hosts
     bench.delete("first")
     libvirtds = [psutil.Process(daemon.daemon_pid) for daemon in bench.daemons.values()]
-    before, daemons_before = bench.meter.cpu(), sum(map(_cpu, libvirtds))
-    seconds = bench.boot("many", sizes.boots)
-    used, daemons = less(bench.meter.cpu(), before), sum(map(_cpu, libvirtds)) - daemons_before
-    guests = sum(_cpu(process) for daemon in bench.daemons.values() for process in _guests(daemon))
+    before, daemons_before = bench.meter.cpu_by_role(), sum(map(_cpu_seconds, libvirtds))
+    seconds = bench.boot_servers("many", sizes.boots)
+    used, daemons = subtract_values(bench.meter.cpu_by_role(), before), sum(map(_cpu_seconds, libvirtds)) - daemons_before
+    guests = sum(_cpu_seconds(process) for daemon in bench.daemons.values() for process in _guest_processes(daemon))
     console.print(
         f"{sizes.boots} servers in one request on two hosts: all ACTIVE after {seconds:.1f} s, {sizes.boots / seconds:.2f}/s, load "
         f"{os.getloadavg()[0]:.1f}",
         highlight=False,
     )
-    each = {**used, "libvirtd": daemons, "QEMU": guests}
-    shares = ", ".join(f"{role} {cpu / sizes.boots * 1000:.0f}" for role, cpu in sorted(each.items(), key=lambda pair: -pair[1]))
+    cpu_by_part = {**used, "libvirtd": daemons, "QEMU": guests}
+    shares = ", ".join(
+        f"{role} {cpu / sizes.boots * 1000:.0f}" for role, cpu in sorted(cpu_by_part.items(), key=lambda pair: -pair[1])
+    )
     console.print(f"  CPU ms per server: {shares}", highlight=False)
     console.print(f"  deleted, one request each: all gone after {bench.delete('many'):.1f} s", highlight=False)
 
 
 def _measure_idle(console: Console, bench: LibvirtRegion, sizes: Sizes) -> None:
     full, empty = bench.daemons
-    bench.boot("idle", sizes.guests, on=full)
-    agents = {name: bench.agent(name) for name in (full, empty)}
+    bench.boot_servers("idle", sizes.guests, on=full)
+    agents = {name: bench.agent_processes(name) for name in (full, empty)}
     libvirtds = {name: [psutil.Process(daemon.daemon_pid)] for name, daemon in bench.daemons.items()}
     groups = {f"agent of {sizes.guests} guests": agents[full], "agent of none": agents[empty]}
     groups |= {f"libvirtd of {sizes.guests} guests": libvirtds[full], "libvirtd of none": libvirtds[empty]}
-    groups["their QEMU"] = _guests(bench.daemons[full])
-    before = {name: sum(map(_cpu, some)) for name, some in groups.items()}
+    groups["their QEMU"] = _guest_processes(bench.daemons[full])
+    before = {name: sum(map(_cpu_seconds, processes)) for name, processes in groups.items()}
     began = time.monotonic()
     time.sleep(sizes.idle_s)  # what is used meanwhile runs by the clock
     seconds = time.monotonic() - began
     table = Table(title=f"Idle, default intervals, {seconds:.0f} s, load {os.getloadavg()[0]:.1f}", title_justify="left")
     for heading in ("", "% of a core", "memory"):
         table.add_column(heading, justify="right" if heading else "left")
-    for name, some in groups.items():
-        table.add_row(name, f"{(sum(map(_cpu, some)) - before[name]) / seconds * 100:.2f}", _memory(some))
+    for name, processes in groups.items():
+        table.add_row(
+            name, f"{(sum(map(_cpu_seconds, processes)) - before[name]) / seconds * 100:.2f}", _describe_memory(processes)
+        )
     console.print(table)
 
 
@@ -327,7 +335,7 @@ def _measure_idle(console: Console, bench: LibvirtRegion, sizes: Sizes) -> None:
 
 
 @contextmanager
-def host() -> Iterator[tuple[Path, PrivateDaemon, FolderStore]]:
+def running_host() -> Iterator[tuple[Path, PrivateDaemon, FolderStore]]:
     """A libvirtd without guests, a folder for an agent's files, and images."""
     with tempfile.TemporaryDirectory(prefix="superconductor-bench-") as name:
         folder = Path(name)
@@ -335,16 +343,16 @@ def host() -> Iterator[tuple[Path, PrivateDaemon, FolderStore]]:
             yield folder, daemon, add_spark(folder / "images")
 
 
-def _settings(daemon: PrivateDaemon, folder: Path) -> LibvirtSettings:
+def _driver_settings(daemon: PrivateDaemon, folder: Path) -> LibvirtSettings:
     """Guests have a config drive only if they ask for it."""
     return settings_of(daemon, folder, force_config_drive=False)
 
 
-def _guests(daemon: PrivateDaemon) -> list[psutil.Process]:
+def _guest_processes(daemon: PrivateDaemon) -> list[psutil.Process]:
     return [psutil.Process(pid) for pid in daemon.guest_pids().values()]
 
 
-def _cpu(process: psutil.Process) -> float:
+def _cpu_seconds(process: psutil.Process) -> float:
     """CPU seconds of a process, and of its children that have ended."""
     times: Any = process.cpu_times()
     return float(times.user + times.system + times.children_user + times.children_system)
@@ -352,15 +360,15 @@ def _cpu(process: psutil.Process) -> float:
 
 def _own_cpu() -> float:
     used = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
-    return sum(each.ru_utime + each.ru_stime for each in used)
+    return sum(usage.ru_utime + usage.ru_stime for usage in used)
 
 
-def _memory(processes: Sequence[psutil.Process]) -> str:
-    found = [process.memory_full_info() for process in processes]
-    return f"{sum(each.pss for each in found) / MIB:.0f} MiB PSS, {sum(each.rss for each in found) / MIB:.0f} RSS"
+def _describe_memory(processes: Sequence[psutil.Process]) -> str:
+    memories = [process.memory_full_info() for process in processes]
+    return f"{sum(memory.pss for memory in memories) / MIB:.0f} MiB PSS, {sum(memory.rss for memory in memories) / MIB:.0f} RSS"
 
 
-def _counted(counts: Mapping[str, int]) -> str:
+def _describe_counts(counts: Mapping[str, int]) -> str:
     return ", ".join(f"{number} {name}" for name, number in sorted(counts.items(), key=lambda pair: -pair[1])) or "nothing"
 
 
@@ -372,16 +380,18 @@ def main() -> int:
     parser.add_argument("--part", choices=list(PARTS))
     parser.add_argument("--rounds", type=int)
     parser.add_argument("--guests", type=int)
-    told = parser.parse_args()
-    sizes = SMOKE if told.smoke else Sizes()
-    sizes = Sizes(rounds=told.rounds or sizes.rounds, guests=told.guests or sizes.guests, boots=sizes.boots, idle_s=sizes.idle_s)
-    accepted = 0 if told.smoke and any(os.environ.get(name) for name in ACCEPT) else 1
+    options = parser.parse_args()
+    sizes = SMOKE if options.smoke else Sizes()
+    sizes = Sizes(
+        rounds=options.rounds or sizes.rounds, guests=options.guests or sizes.guests, boots=sizes.boots, idle_s=sizes.idle_s
+    )
+    accepted = 0 if options.smoke and any(os.environ.get(name) for name in ACCEPT) else 1
     if why := libvirt_host.why_missing():
         print(f"No guests can be had here: {why}")
         return accepted
     console = Console(width=160)
     try:
-        for name in (told.part,) if told.part else PARTS:
+        for name in (options.part,) if options.part else PARTS:
             PARTS[name](console, sizes)
     except Unavailable as error:
         print(f"No region can be had here: {error}")

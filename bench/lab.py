@@ -21,7 +21,7 @@ sys.path.remove(str(Path(__file__).parent))  # this file is no room of the produ
 
 from bench._fleet import Fleet
 from bench._script import parser_of
-from bench.decisions import FILTERS, decide, plain
+from bench.decisions import FILTERS, make_decision, plain_request
 from lab.demand import demand_of
 from lab.fleet import read_fleet
 from lab.replay import Checkpoint, TraceReplay
@@ -39,7 +39,7 @@ KINDS: dict[str, dict[str, Any]] = {
 }
 
 
-def replays(trace_path: Path, fleet_path: Path) -> None:
+def show_replays(trace_path: Path, fleet_path: Path) -> None:
     """A line for each policy."""
     trace, fleet = open_trace(trace_path), read_fleet(fleet_path)
     demand = demand_of(trace, fleet)
@@ -47,15 +47,15 @@ def replays(trace_path: Path, fleet_path: Path) -> None:
     print(f"{'':22} {'CPU s':>8} {'us a server':>12} {'rejected':>9} {'core-days lost':>15}")
     for name, chosen in KINDS.items():
         replay = TraceReplay(trace, fleet, demand, SchedulerSettings(**chosen), 0, Checkpoint())
-        found = replay.run(lambda checkpoint: None, lambda servers: None)
-        lost = f"{found.vcpu_days_lost:.2f} %" if found.vcpu_days_lost is not None else "-"
+        outcome = replay.run(lambda checkpoint: None, lambda servers: None)
+        lost = f"{outcome.vcpu_days_lost:.2f} %" if outcome.vcpu_days_lost is not None else "-"
         print(
-            f"{name:22} {found.cpu_us * found.servers / 1e6:>8.2f} {found.cpu_us:>12.1f} {found.rejected:>9,} {lost:>15}",
+            f"{name:22} {outcome.cpu_us * outcome.servers / 1e6:>8.2f} {outcome.cpu_us:>12.1f} {outcome.rejected:>9,} {lost:>15}",
             flush=True,
         )
 
 
-def decisions(hosts: int, count: int) -> None:
+def measure_decisions(hosts: int, count: int) -> None:
     """Medians of decisions with each kind of weighers, by turns on one fleet."""
     fleet = Fleet(hosts)
     drivers = {name: load_driver(SchedulerSettings(enabled_filters=FILTERS, **chosen)) for name, chosen in KINDS.items()}
@@ -63,14 +63,15 @@ def decisions(hosts: int, count: int) -> None:
     for number in range(count):
         if number % 500 == 0:
             for cell in fleet.cells:
-                fleet.hear(cell)
+                fleet.report_hosts(cell)
         for name, driver in drivers.items():
-            asked, slots = plain(fleet)
-            took[name].append(decide(fleet, driver, asked, slots)[1])
-    medians = {name: statistics.median(each) * 1e6 for name, each in took.items()}
+            spec, slots = plain_request(fleet)
+            took[name].append(make_decision(fleet, driver, spec, slots)[1])
+    medians = {name: statistics.median(measured) * 1e6 for name, measured in took.items()}
     first = next(iter(medians.values()))
     print(
-        f"a decision on {hosts:,} hosts:", "; ".join(f"{name} {each:.0f} us, {each / first:.2f}" for name, each in medians.items())
+        f"a decision on {hosts:,} hosts:",
+        "; ".join(f"{name} {measured:.0f} us, {measured / first:.2f}" for name, measured in medians.items()),
     )
 
 
@@ -79,14 +80,14 @@ def main() -> None:
     parser.add_argument("--trace", type=Path, help="a trace of a format that the lab reads")
     parser.add_argument("--fleet", type=Path, help="its fleet")
     parser.add_argument("--decisions", type=int, default=2000, help="of each kind")
-    given = parser.parse_args()
-    if (given.trace is None) != (given.fleet is None):
+    options = parser.parse_args()
+    if (options.trace is None) != (options.fleet is None):
         parser.error("--trace and --fleet go together")
     with tempfile.TemporaryDirectory() as folder:
-        trace = given.trace or made_trace(Path(folder) / "trace.csv", 500 if given.smoke else SERVERS)
-        replays(trace, given.fleet or made_fleet(Path(folder) / "fleet.csv", HOSTS))
-    for hosts in (300,) if given.smoke else (1_000, 10_000):
-        decisions(hosts, 30 if given.smoke else given.decisions)
+        trace = options.trace or made_trace(Path(folder) / "trace.csv", 500 if options.smoke else SERVERS)
+        show_replays(trace, options.fleet or made_fleet(Path(folder) / "fleet.csv", HOSTS))
+    for hosts in (300,) if options.smoke else (1_000, 10_000):
+        measure_decisions(hosts, 30 if options.smoke else options.decisions)
 
 
 if __name__ == "__main__":

@@ -74,7 +74,7 @@ class Bench:
         for cell in cells:
             self.database.write(cell_mappings.create, cell)
         self.uuids = [str(uuid.uuid4()) for _ in range(servers)]
-        self._fill({"role": "web"} | {f"key-{number}": "x" * 250 for number in range(4 * spec_size)})
+        self._insert_servers({"role": "web"} | {f"key-{number}": "x" * 250 for number in range(4 * spec_size)})
         self.registry = CellRegistry(self.database)
         settings = ApiSettings(allowed_hosts=("falconframework.org",), max_limit=1000)
         self.client = falcon.testing.TestClient(
@@ -90,20 +90,20 @@ class Bench:
         self.registry.close()
         self.database.dispose_connections()
 
-    def silence(self, count: int, dead: str) -> None:
+    def silence_cells(self, count: int, dead: str) -> None:
         """Let the first cells be down, and a conductor find out."""
         for cell in self.cells[:count]:
-            found = self.database.read(cell_mappings.get, cell.uuid)
-            self.database.write(cell_mappings.update_mapping, msgspec.structs.replace(found, database_url=dead))
+            mapping = self.database.read(cell_mappings.get, cell.uuid)
+            self.database.write(cell_mappings.update_mapping, msgspec.structs.replace(mapping, database_url=dead))
         conductor = CellRegistry(self.database, RegistrySettings())
         fan_out(conductor.list_cells()[:count], feed.read_head)
         SilenceWatch(self.database, conductor).sweep_deletes()
         conductor.close()
         self.registry.refresh_cells()
 
-    def _fill(self, metadata: dict[str, str]) -> None:
+    def _insert_servers(self, metadata: dict[str, str]) -> None:
         servers, specs = [], dict[str, RequestSpec]()
-        for number, each in enumerate(self.uuids):
+        for number, instance_uuid in enumerate(self.uuids):
             if number % PER_BATCH == 0:
                 large = number % 3 == 0
                 spec = fleet.spec(
@@ -116,7 +116,7 @@ class Bench:
             at = 1_700_000_000.0 + number
             servers.append(
                 {
-                    "instance_uuid": each,
+                    "instance_uuid": instance_uuid,
                     "batch_id": spec.batch_id,
                     "cell_uuid": self.cells[number % len(self.cells)].uuid,
                     "project_id": f"p{number // 100}",
@@ -132,12 +132,12 @@ class Bench:
         rows = [
             {"batch_id": b, "spec": stored.dump_value(s), "created_at": 1.0, **spec_fields.columns_of(s)} for b, s in specs.items()
         ]
-        self.database.write(_ledger.insert, request_specs, rows)
+        self.database.write(_ledger.insert_rows, request_specs, rows)
         self.database.write(spec_fields.label_batches, specs)
-        self.database.write(_ledger.insert, instance_mappings, servers)
+        self.database.write(_ledger.insert_rows, instance_mappings, servers)
 
 
-def took(call: Callable[[], object], runs: int) -> tuple[float, float]:
+def time_runs(call: Callable[[], object], runs: int) -> tuple[float, float]:
     """Milliseconds of the quickest and the slowest run."""
     spent = []
     for _ in range(runs):
@@ -147,7 +147,7 @@ def took(call: Callable[[], object], runs: int) -> tuple[float, float]:
     return min(spent), max(spent)
 
 
-def cpu(call: Callable[[], object], runs: int) -> float:
+def least_cpu_ms(call: Callable[[], object], runs: int) -> float:
     """Milliseconds of CPU of this process in the run that took least: what others do on the machine matters less."""
     spent = []
     for _ in range(runs):
@@ -157,13 +157,13 @@ def cpu(call: Callable[[], object], runs: int) -> float:
     return min(spent)
 
 
-def statements(call: Callable[[], object]) -> int:
+def count_statements(call: Callable[[], object]) -> int:
     with StatementCounter() as counter:
         call()
     return sum(count.executions for (_, text), count in counter.count_by_statement().items() if "epochs" not in text)
 
 
-def lists(bench: Bench, dead: str, runs: int, console: Console) -> None:
+def measure_lists(bench: Bench, dead: str, runs: int, console: Console) -> None:
     """Every list with all cells up; the first with some down, beside a show."""
     table = Table(
         "with all cells up", "servers", "ms", "statements", title=f"{len(bench.uuids)} servers in {len(bench.cells)} cells"
@@ -172,9 +172,9 @@ def lists(bench: Bench, dead: str, runs: int, console: Console) -> None:
     for name, query in LISTS.items():
         path = f"/v2.1/servers/detail?{query.format(tenth=tenth)}"
         bench.get(path)
-        quickest, _ = took(lambda path=path: bench.get(path), runs)  # type: ignore[misc]  # mypy infers no type for the default
-        found = len(bench.get(path).json["servers"])
-        table.add_row(name, str(found), f"{quickest:.0f}", str(statements(lambda path=path: bench.get(path))))  # type: ignore[misc]  # the same
+        quickest, _ = time_runs(lambda path=path: bench.get(path), runs)  # type: ignore[misc]  # mypy infers no type for the default
+        server_count = len(bench.get(path).json["servers"])
+        table.add_row(name, str(server_count), f"{quickest:.0f}", str(count_statements(lambda path=path: bench.get(path))))  # type: ignore[misc]  # the same
     console.print(table)
 
     table = Table(
@@ -191,24 +191,24 @@ def lists(bench: Bench, dead: str, runs: int, console: Console) -> None:
         if down >= len(bench.cells):
             break
         if down:
-            bench.silence(down, dead)
+            bench.silence_cells(down, dead)
         assert (UNKNOWN_CELLS_HEADER in bench.get(page).headers) is bool(down)
         bench.get(well)
         sick = ""
         if down:
             path = f"/v2.1/servers/{bench.uuids[down - 1]}"
-            first, _ = took(lambda path=path: bench.get(path), 1)  # type: ignore[misc]  # as above
-            took(lambda path=path: bench.get(path), 3)  # type: ignore[misc]  # as above
-            then, _ = took(lambda path=path: bench.get(path), 5)  # type: ignore[misc]  # as above
+            first, _ = time_runs(lambda path=path: bench.get(path), 1)  # type: ignore[misc]  # as above
+            time_runs(lambda path=path: bench.get(path), 3)  # type: ignore[misc]  # as above
+            then, _ = time_runs(lambda path=path: bench.get(path), 5)  # type: ignore[misc]  # as above
             sick = f"{first:.0f}, {then:.1f}"
-        listed, _ = took(lambda: bench.get(page), runs)
-        used = cpu(lambda: bench.get(page), runs)
-        shown, slowest = took(lambda: bench.get(well), 10 * runs)
+        listed, _ = time_runs(lambda: bench.get(page), runs)
+        used = least_cpu_ms(lambda: bench.get(page), runs)
+        shown, slowest = time_runs(lambda: bench.get(well), 10 * runs)
         table.add_row(
             str(down),
             f"{listed:.0f}",
             f"{used:.0f}",
-            str(statements(lambda: bench.get(page))),
+            str(count_statements(lambda: bench.get(page))),
             f"{shown:.1f}",
             f"{slowest:.1f}",
             sick,
@@ -216,7 +216,7 @@ def lists(bench: Bench, dead: str, runs: int, console: Console) -> None:
     console.print(table)
 
 
-def idle(
+def measure_idle(
     make: Callable[[int], contextlib.AbstractContextManager[str]], counts: tuple[int, ...], seconds: float, console: Console
 ) -> None:
     """What a process holds that nobody asks anything, ``seconds`` after its start and watched for as long."""
@@ -224,10 +224,10 @@ def idle(
     for role in ("api", "api asked", "conductor"):
         for count in counts:
             with make(count) as url:
-                said = subprocess.run(
+                output = subprocess.run(
                     [sys.executable, IDLE, role, url, str(seconds)], check=True, stdout=subprocess.PIPE, text=True
                 ).stdout
-            table.add_row(role, str(count), *said.split()[-4:])
+            table.add_row(role, str(count), *output.split()[-4:])
     console.print(table)
 
 
@@ -240,7 +240,7 @@ def mappings_for(count: int, url_of: Callable[[str], str]) -> list[CellMapping]:
 
 
 @contextlib.contextmanager
-def region(server: str, count: int) -> Iterator[tuple[str, list[CellMapping], str]]:
+def prepared_databases(server: str, count: int) -> Iterator[tuple[str, list[CellMapping], str]]:
     """The URL of an API database, mappings of cell0 and of cells that answer, and a database URL that does not."""
     with contextlib.ExitStack() as stack:
         url, server = stack.enter_context(_ledger.database_on(server))
@@ -249,11 +249,11 @@ def region(server: str, count: int) -> Iterator[tuple[str, list[CellMapping], st
         if server == "sqlite":
             file = Path(str(sa.make_url(seed).database))
 
-            def own(name: str) -> str:
+            def copy_database(name: str) -> str:
                 shutil.copy(file, file.with_name(f"{name}.db"))
                 return f"sqlite:///{file.with_name(name)}.db"
 
-            yield url, [cell0, *mappings_for(count, own)], f"sqlite:///{file.with_name('missing')}.db"
+            yield url, [cell0, *mappings_for(count, copy_database)], f"sqlite:///{file.with_name('missing')}.db"
             return
         listener = stack.enter_context(socket.create_server(("127.0.0.1", 0), backlog=512))
         dead = sa.make_url(seed).set(host="127.0.0.1", port=listener.getsockname()[1]).render_as_string(hide_password=False)
@@ -262,7 +262,7 @@ def region(server: str, count: int) -> Iterator[tuple[str, list[CellMapping], st
 
 @contextlib.contextmanager
 def with_cells(server: str, count: int) -> Iterator[str]:
-    with region(server, count) as (url, cells, _):
+    with prepared_databases(server, count) as (url, cells, _):
         database = Database(url)
         for cell in cells:
             database.write(cell_mappings.create, cell)
@@ -277,18 +277,18 @@ def main() -> None:
     parser.add_argument("--servers", type=int)
     parser.add_argument("--runs", type=int)
     parser.add_argument("--spec-size", type=int, default=0, help="KiB of metadata in each request spec")
-    told = parser.parse_args()
-    cells = told.cells or (3 if told.smoke else 100)
+    options = parser.parse_args()
+    cells = options.cells or (3 if options.smoke else 100)
     console = Console(width=130)
-    for server in [told.server] if told.server else ["sqlite"] if told.smoke else ["mariadb", "sqlite"]:
+    for server in [options.server] if options.server else ["sqlite"] if options.smoke else ["mariadb", "sqlite"]:
         console.rule(server)
-        with region(server, cells) as (url, mappings, dead):
-            bench = Bench(url, mappings, told.servers or (60 if told.smoke else 20_000), told.spec_size)
-            lists(bench, dead, told.runs or (1 if told.smoke else 7), console)
+        with prepared_databases(server, cells) as (url, mappings, dead):
+            bench = Bench(url, mappings, options.servers or (60 if options.smoke else 20_000), options.spec_size)
+            measure_lists(bench, dead, options.runs or (1 if options.smoke else 7), console)
             bench.close()
         most = cells if server == "sqlite" else min(cells, 50)  # each holds a connection, of which a server has few
-        counts, seconds = ((1,), 0.5) if told.smoke else ((0, 10, most), 8.0)
-        idle(partial(with_cells, server), counts, seconds, console)
+        counts, seconds = ((1,), 0.5) if options.smoke else ((0, 10, most), 8.0)
+        measure_idle(partial(with_cells, server), counts, seconds, console)
 
 
 if __name__ == "__main__":

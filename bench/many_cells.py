@@ -31,8 +31,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 import msgspec
 from rich.console import Console
 
-from bench._counters import Memory, Meter, less
-from bench._place import Client, place, serve
+from bench._counters import Memory, Meter, subtract_values
+from bench._place import Client, prepared_region, start_processes
 from bench._script import needs_region, parser_of
 from deploy.local.region import Region
 from deploy.local.shape import AGENTS, CONDUCTORS, Shape
@@ -57,7 +57,7 @@ class IdleCost(Object, frozen=True, kw_only=True):
     load: float
 
     @property
-    def cores(self) -> float:
+    def used_cores(self) -> float:
         return sum(self.cpu.values()) / 1000
 
 
@@ -85,85 +85,95 @@ class ManyCells:
         self._console = console
         self._client = Client(region)
 
-    def say(self, text: str) -> None:
+    def print_line(self, text: str) -> None:
         self._console.print(text, markup=False, highlight=False)
 
-    def idle(self, seconds: float) -> IdleCost:
+    def measure_idle(self, seconds: float) -> IdleCost:
         """Let what the start or a load has set off come to its end, then count."""
         time.sleep(SETTLE_S)
-        before, cpu, begun = self._meter.statements(), self._meter.cpu(), time.monotonic()
+        before, cpu, begun = self._meter.count_statements(), self._meter.cpu_by_role(), time.monotonic()
         time.sleep(seconds)  # what is counted meanwhile runs by the clock
-        cpu_after, after = self._meter.cpu(), self._meter.statements()
+        cpu_after, after = self._meter.cpu_by_role(), self._meter.count_statements()
         taken = time.monotonic() - begun
-        counted = {user: n / taken for user, n in less(after, before).items()}
+        counted = {user: n / taken for user, n in subtract_values(after, before).items()}
         api = sum(n for user, n in counted.items() if user == "api")
         shape = self._region.notes.shape
-        found = IdleCost(
+        idle_cost = IdleCost(
             cells=shape.cells,
             hosts=shape.cells * shape.agents,
             api_statements=api,
             cell_statements=sum(counted.values()) - api,
-            cpu={role: n * 1000 / taken for role, n in less(cpu_after, cpu).items()},
-            memory=self._meter.memory(),
+            cpu={role: n * 1000 / taken for role, n in subtract_values(cpu_after, cpu).items()},
+            memory=self._meter.memory_by_role(),
             load=os.getloadavg()[0],
         )
-        self.say(
-            f"{found.cells} cells, {found.hosts} hosts, idle: {found.cores:.3f} of a core (load of the machine {found.load:.1f})"
+        self.print_line(
+            f"{idle_cost.cells} cells, {idle_cost.hosts} hosts, idle: {idle_cost.used_cores:.3f} of a core (load of the "
+            f"machine {idle_cost.load:.1f})"
         )
-        self.say(f"  statements per second: {found.api_statements:.1f} of the API level, {found.cell_statements:.1f} of the cells")
-        for role, used in sorted(found.cpu.items(), key=lambda entry: -entry[1]):
-            memory = found.memory[role]
-            self.say(f"  {role:16} {used:8.1f} ms/s {memory.processes:4} processes {memory.own:7.0f} MiB PSS")
-        return found
+        self.print_line(
+            f"  statements per second: {idle_cost.api_statements:.1f} of the API level, {idle_cost.cell_statements:.1f} of "
+            "the cells"
+        )
+        for role, used in sorted(idle_cost.cpu.items(), key=lambda entry: -entry[1]):
+            memory = idle_cost.memory[role]
+            self.print_line(f"  {role:16} {used:8.1f} ms/s {memory.processes:4} processes {memory.pss:7.0f} MiB PSS")
+        return idle_cost
 
-    def paced(self, name: str, count: int, rate: float, frozen: str | None = None) -> Latencies:
+    def run_paced(self, name: str, count: int, rate: float, frozen: str | None = None) -> Latencies:
         """Single boots by the clock; those that land in the cell ``frozen`` do not count."""
-        with ThreadPoolExecutor(4 * CLIENT_THREADS) as pool, self._frozen(frozen):
+        with ThreadPoolExecutor(4 * CLIENT_THREADS) as pool, self._freeze_cell(frozen):
             begun = time.monotonic()
             for number in range(count):
                 time.sleep(max(0.0, begun + number / rate - time.monotonic()))  # until its turn
-                pool.submit(self._client.post, f"{name}{number}-")
+                pool.submit(self._client.boot_servers, f"{name}{number}-")
             pool.shutdown()
             self._wait(name, count, frozen)
-            found = self._latencies(name, frozen)
+            latencies = self._read_latencies(name, frozen)
         self._wait(name, count, None)  # those of the frozen cell go on
-        self.say(f"{count} single boots, {rate:g} per second{f', {frozen} frozen' if frozen else ''}: {_told(found)}")
-        return found
+        self.print_line(
+            f"{count} single boots, {rate:g} per second{f', {frozen} frozen' if frozen else ''}: {_describe_latencies(latencies)}"
+        )
+        return latencies
 
-    def flood(self, name: str, servers: int, batch: int) -> Latencies:
+    def run_flood(self, name: str, servers: int, batch: int) -> Latencies:
         """Multi-creates in one moment. A worker of a super conductor and a cell conductor are killed when a quarter is ACTIVE."""
-        before, cpu = self._meter.statements(), self._meter.cpu()
+        before, cpu = self._meter.count_statements(), self._meter.cpu_by_role()
         with ThreadPoolExecutor(CLIENT_THREADS) as pool:
-            posts = [pool.submit(self._client.post, f"{name}{number}-", batch) for number in range(servers // batch)]
+            posts = [pool.submit(self._client.boot_servers, f"{name}{number}-", batch) for number in range(servers // batch)]
             for post in posts:
                 post.result()
         self._wait(name, servers // 4, None)
-        killed = [self._pids("super-conductor-1")[1], self._pids(CONDUCTORS)[1]]
+        killed = [self._list_pids("super-conductor-1")[1], self._list_pids(CONDUCTORS)[1]]
         for pid in killed:
             os.kill(pid, signal.SIGKILL)
         self._wait(name, servers, None)
-        counted, used = less(self._meter.statements(), before), less(self._meter.cpu(), cpu)
+        counted, used = subtract_values(self._meter.count_statements(), before), subtract_values(self._meter.cpu_by_role(), cpu)
         api, every, ms = counted.get("api", 0.0), sum(counted.values()), 1000 * sum(used.values())
         cost = of_api, of_cells, of_cpu = api / servers, (every - api) / servers, ms / servers
-        found = msgspec.structs.replace(self._latencies(name, None), cost=cost)
-        self.say(f"{servers} servers in one moment, a super conductor and a cell conductor killed: {_told(found)}")
-        self.say(f"  each: {of_api:.1f} statements of the API level, {of_cells:.1f} of the cells; {of_cpu:.0f} CPU ms in all")
-        return found
+        latencies = msgspec.structs.replace(self._read_latencies(name, None), cost=cost)
+        self.print_line(
+            f"{servers} servers in one moment, a super conductor and a cell conductor killed: {_describe_latencies(latencies)}"
+        )
+        self.print_line(
+            f"  each: {of_api:.1f} statements of the API level, {of_cells:.1f} of the cells; {of_cpu:.0f} CPU ms in all"
+        )
+        return latencies
 
-    def _pids(self, member: str) -> list[int]:
+    def _list_pids(self, member: str) -> list[int]:
         """The master first, then what it has forked, in order while none was killed."""
         return self._region.table.pids_by_member()[member]
 
     @contextlib.contextmanager
-    def _frozen(self, cell: str | None) -> Iterator[None]:
+    def _freeze_cell(self, cell: str | None) -> Iterator[None]:
         if cell is None:
             yield
             return
         shape = self._region.notes.shape
         number = shape.cell_names().index(cell)
-        pids = [self._pids(CONDUCTORS)[1 + number]]
+        pids = [self._list_pids(CONDUCTORS)[1 + number]]
         crowds = [{host.cell for host in crowd} for crowd in shape.list_crowds()]
-        pids += [self._pids(AGENTS)[1 + n] for n, cells in enumerate(crowds) if cells == {cell}]
+        pids += [self._list_pids(AGENTS)[1 + n] for n, cells in enumerate(crowds) if cells == {cell}]
         try:
             for pid in pids:
                 os.kill(pid, signal.SIGSTOP)
@@ -178,66 +188,71 @@ class ManyCells:
         query = """SELECT SUM(m.state = 'active' OR c.name = %s), SUM(m.state = 'error')
             FROM api.instance_mappings m LEFT JOIN api.cell_mappings c ON c.uuid = m.cell_uuid WHERE m.name LIKE %s"""
         while True:
-            ((done, failed),) = self._meter.ask(query, but_for or "", f"{name}%")
-            assert not failed, f"{name}: {failed} are in ERROR, such as: {self._fault(name)}"
+            ((done, failed),) = self._meter.query_rows(query, but_for or "", f"{name}%")
+            assert not failed, f"{name}: {failed} are in ERROR, such as: {self._read_fault(name)}"
             if int(done or 0) >= count:
                 return
             assert time.monotonic() < give_up, f"{name}: {done} of {count} after {ACTIVE_TIMEOUT_S:g} s"
             time.sleep(0.5)
 
-    def _fault(self, name: str) -> str:
+    def _read_fault(self, name: str) -> str:
         """Of one server in ERROR."""
         query = """SELECT m.instance_uuid, c.name FROM api.instance_mappings m JOIN api.cell_mappings c ON c.uuid = m.cell_uuid
             WHERE m.name LIKE %s AND m.state = 'error' LIMIT 1"""
-        ((uuid, cell),) = self._meter.ask(query, f"{name}%")
-        told = self._meter.ask(f"SELECT message FROM {cell}.instance_faults WHERE instance_uuid = %s ORDER BY id DESC", uuid)
-        return f"{uuid} in {cell}: {told}"
+        ((uuid, cell),) = self._meter.query_rows(query, f"{name}%")
+        faults = self._meter.query_rows(
+            f"SELECT message FROM {cell}.instance_faults WHERE instance_uuid = %s ORDER BY id DESC", uuid
+        )
+        return f"{uuid} in {cell}: {faults}"
 
-    def _latencies(self, name: str, but_for: str | None) -> Latencies:
+    def _read_latencies(self, name: str, but_for: str | None) -> Latencies:
         query = """SELECT m.created_at, m.launched_at FROM api.instance_mappings m
             LEFT JOIN api.cell_mappings c ON c.uuid = m.cell_uuid
             WHERE m.name LIKE %s AND m.state = 'active' AND COALESCE(c.name, '') <> %s ORDER BY m.created_at"""
-        times = self._meter.ask(query, f"{name}%", but_for or "")
+        times = self._meter.query_rows(query, f"{name}%", but_for or "")
         waited = [1000 * (active - accepted) for accepted, active in times]
         size = max(1, len(waited) // 4)
         return Latencies(
             boots=len(waited),
             rate=len(waited) / (max(active for _, active in times) - min(accepted for accepted, _ in times)),
-            p50=_quantile(waited, 0.5),
-            p99=_quantile(waited, 0.99),
-            quartiles=tuple(_quantile(waited[start : start + size], 0.99) for start in range(0, 4 * size, size)),
+            p50=_take_quantile(waited, 0.5),
+            p99=_take_quantile(waited, 0.99),
+            quartiles=tuple(_take_quantile(waited[start : start + size], 0.99) for start in range(0, 4 * size, size)),
         )
 
 
-def _quantile(values: Sequence[float], share: float) -> float:
+def _take_quantile(values: Sequence[float], share: float) -> float:
     ordered = sorted(values)
     return ordered[min(len(ordered) - 1, int(len(ordered) * share))] if ordered else 0.0
 
 
-def _told(found: Latencies) -> str:
-    quartiles = ", ".join(f"{each:.0f}" for each in found.quartiles)
+def _describe_latencies(latencies: Latencies) -> str:
+    quartiles = ", ".join(f"{value:.0f}" for value in latencies.quartiles)
     return (
-        f"{found.boots} ACTIVE, {found.rate:.0f} per second, accept to ACTIVE p50 {found.p50:.0f} ms, p99 {found.p99:.0f} ms"
+        f"{latencies.boots} ACTIVE, {latencies.rate:.0f} per second, accept to ACTIVE p50 {latencies.p50:.0f} ms, p99 "
+        f"{latencies.p99:.0f} ms"
         f" (by quarter of submission {quartiles})"
     )
 
 
-def measure(shape: Shape, console: Console, *, seconds: float, loads: bool, servers: int, singles: int, rate: float) -> object:
+def measure_region(
+    shape: Shape, console: Console, *, seconds: float, loads: bool, servers: int, singles: int, rate: float
+) -> object:
     """Start a region, measure it, stop it."""
     begun = time.monotonic()
-    with place(shape) as region:
+    with prepared_region(shape) as region:
         meter = Meter(region, messages=False)
         try:
-            serve(region, patience=1800.0)
+            start_processes(region, patience=1800.0)
             console.print(f"{shape.cells} cells serve after {time.monotonic() - begun:.0f} s", markup=False, highlight=False)
             cells = ManyCells(region, meter, console)
-            idle = cells.idle(seconds)
+            idle = cells.measure_idle(seconds)
             if not loads:
                 return [idle]
-            found = [idle, cells.paced("warm", max(4, singles // 10), rate), cells.paced("all", singles, rate)]
-            found.append(cells.paced("frozen", singles, rate, frozen=shape.cell_names()[-1]))
-            found.append(cells.flood("flood", servers, min(BATCH, max(1, servers // 8))))
-            return found
+            measurements = [idle, cells.run_paced("warm", max(4, singles // 10), rate), cells.run_paced("all", singles, rate)]
+            measurements.append(cells.run_paced("frozen", singles, rate, frozen=shape.cell_names()[-1]))
+            measurements.append(cells.run_flood("flood", servers, min(BATCH, max(1, servers // 8))))
+            return measurements
         finally:
             meter.close()
 
@@ -250,20 +265,22 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=60.0, help="of idleness (default: %(default)g)")
     parser.add_argument("--rate", type=float, default=10.0, help="single boots per second (default: %(default)g)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all that was measured here")
-    told = parser.parse_args()
+    options = parser.parse_args()
     console = Console(width=200)
-    sizes, hosts = told.cells or [2, 10, 100], told.hosts
-    seconds, servers, singles = told.seconds, told.servers, int(30 * told.rate)
-    if told.smoke:
+    sizes, hosts = options.cells or [2, 10, 100], options.hosts
+    seconds, servers, singles = options.seconds, options.servers, int(30 * options.rate)
+    if options.smoke:
         sizes, hosts, seconds, servers, singles = [2], 3, 1.0, 16, 8
-    found = []
-    with needs_region(smoke=told.smoke):
+    measurements = []
+    with needs_region(smoke=options.smoke):
         for cells in sizes:
             shape = Shape(cells=cells, agents=hosts, agents_per_process=max(hosts, hosts * cells // 10), conductors=1, apis=1)
             loads = cells == sizes[-1]
-            found.append(measure(shape, console, seconds=seconds, loads=loads, servers=servers, singles=singles, rate=told.rate))
-    if told.json:
-        told.json.write_bytes(msgspec.json.format(msgspec.json.encode(found)))
+            measurements.append(
+                measure_region(shape, console, seconds=seconds, loads=loads, servers=servers, singles=singles, rate=options.rate)
+            )
+    if options.json:
+        options.json.write_bytes(msgspec.json.format(msgspec.json.encode(measurements)))
 
 
 if __name__ == "__main__":

@@ -22,7 +22,7 @@ from rich.console import Console
 from rich.table import Table
 
 from bench._script import parser_of
-from bench.boots import Bench, deployment, idle
+from bench.boots import Bench, measure_idle, running_deployment
 from cells.cell import Cell
 from cells.emptying import Emptier, Emptying, HostCondition, MoveOrder
 from cells.opts import RegistrySettings
@@ -60,23 +60,23 @@ class Operators:
         self.registry.close()
         self.api.dispose_connections()
 
-    def servers(self, name: str) -> list[Server]:
+    def list_servers(self, name: str) -> list[Server]:
         return self.api.read(mappings.list_, mappings.ServerQuery(name=f"^{name}", limit=100_000))
 
-    def act(self, uuid: str, action: str) -> None:
+    def request_action(self, uuid: str, action: str) -> None:
         body = {action: VALUES.get(action)}
         url = f"{self.bench.region.api_endpoint}/servers/{uuid}/action"
-        answer = self.bench.session().post(url, json=body, headers={"OpenStack-API-Version": "compute 2.53"})
+        answer = self.bench.thread_session().post(url, json=body, headers={"OpenStack-API-Version": "compute 2.53"})
         assert answer.status_code in (200, 202), answer.text
 
     def call_dead(self, uuids: Sequence[str]) -> list[tuple[Cell, str]]:
         """Say so of the hosts of these servers; returns them with their cells."""
         servers = [server for uuid in uuids if (server := self.api.read(mappings.get, uuid)) is not None]
         homes = {(server.cell_uuid or "", server.host or "") for server in servers}
-        found = [(self.registry.get(cell_uuid), host) for cell_uuid, host in sorted(homes)]
-        for cell, host in found:
+        cells_and_hosts = [(self.registry.get(cell_uuid), host) for cell_uuid, host in sorted(homes)]
+        for cell, host in cells_and_hosts:
             cell.write(services.set_forced_down, host, AGENT_BINARY, True, cell.current_time())
-        return found
+        return cells_and_hosts
 
     def wait(self, uuids: Sequence[str]) -> None:
         """Wait until none of these servers has an open operation."""
@@ -84,23 +84,23 @@ class Operators:
 
 
 @contextmanager
-def operators(bench: Bench) -> Iterator[Operators]:
-    made = Operators(bench)
+def opened_operators(bench: Bench) -> Iterator[Operators]:
+    opened = Operators(bench)
     try:
-        yield made
+        yield opened
     finally:
-        made.close()
+        opened.close()
 
 
-def cost(at: Operators, console: Console, names: Sequence[str], count: int, clock: dict[tuple[str, str], float]) -> None:
+def measure_cost(at: Operators, console: Console, names: Sequence[str], count: int, clock: dict[tuple[str, str], float]) -> None:
     """Statements and messages of one operation of each kind, the mean of ``count`` after each other."""
     bench = at.bench
     table = Table(title="Statements and messages (answers included) of one operation", title_justify="left")
     for heading in ("operation", "api", "cells", "all", "messages", "ms"):
         table.add_column(heading)
-    bench.post("moved-", count)
+    bench.boot_servers("moved-", count)
     bench.wait("moved-", count)
-    uuids = [server.uuid for server in at.servers("moved-")]
+    uuids = [server.uuid for server in at.list_servers("moved-")]
     for action in names:
         dead = at.call_dead(uuids) if action == "evacuate" else []
         time.sleep(1.0)
@@ -109,15 +109,15 @@ def cost(at: Operators, console: Console, names: Sequence[str], count: int, cloc
             bench.messages.reset_counts()
             began = time.monotonic()
             for uuid in uuids:
-                at.act(uuid, action)
+                at.request_action(uuid, action)
                 at.wait([uuid])
             taken = time.monotonic() - began
             time.sleep(1.0)  # what follows: the end of the old body
-            found = bench.statements.count_by_statement()
+            statement_counts = bench.statements.count_by_statement()
         for cell, host in dead:
             cell.write(services.set_forced_down, host, AGENT_BINARY, False, cell.current_time())
         by_place: dict[str, float] = {"api": 0.0, "cells": 0.0}
-        for (database, text), seen in found.items():
+        for (database, text), seen in statement_counts.items():
             if database != "bench":
                 extra = seen.executions - clock.get((database, text), 0.0) * (taken + 1.0)
                 by_place["api" if database == "api" else "cells"] += max(0.0, extra)
@@ -132,7 +132,9 @@ def cost(at: Operators, console: Console, names: Sequence[str], count: int, cloc
     console.print(table)
 
 
-def empty(at: Operators, console: Console, title: str, cell: Cell, hosts: Sequence[str], kind: OperationKind, jobs: int) -> None:
+def empty_hosts(
+    at: Operators, console: Console, title: str, cell: Cell, hosts: Sequence[str], kind: OperationKind, jobs: int
+) -> None:
     """Move everything off these hosts, ``jobs`` servers at a time; say how long it took."""
     dead = kind is OperationKind.EVACUATE
     began = time.monotonic()
@@ -144,8 +146,8 @@ def empty(at: Operators, console: Console, title: str, cell: Cell, hosts: Sequen
     order = MoveOrder(kinds={HostCondition.DEAD if dead else HostCondition.UP: kind}, user_id="bench")
     emptier = Emptier(at.ledger, cell, order)
     count = emptier.count_bodies(hosts)
-    left = Emptying(emptier, hosts, jobs=jobs).run()
-    assert not left, left
+    remaining = Emptying(emptier, hosts, jobs=jobs).run()
+    assert not remaining, remaining
     taken = time.monotonic() - began
     console.print(f"{title}: {count} servers in {taken:.1f} s, {count / taken:.0f} per second")
 
@@ -154,18 +156,20 @@ def main() -> None:
     parser = parser_of(__doc__, "a few seconds; the figures mean nothing")
     options = parser.parse_args()
     console = Console(width=160)
-    hosts, count, each = (8, 1, 1) if options.smoke else (48, 10, 50)
-    with deployment(hosts, 0, DeploymentTimes(stats_interval=3600.0)) as bench, operators(bench) as at:
-        clock, _ = idle(bench, 2.0 if options.smoke else 12.0)
-        cost(at, console, ("os-stop", "os-start", "migrate", "os-migrateLive", "evacuate", "shelve", "unshelve"), count, clock)
+    hosts, count, batch_count = (8, 1, 1) if options.smoke else (48, 10, 50)
+    with running_deployment(hosts, 0, DeploymentTimes(stats_interval=3600.0)) as bench, opened_operators(bench) as at:
+        clock, _ = measure_idle(bench, 2.0 if options.smoke else 12.0)
+        measure_cost(
+            at, console, ("os-stop", "os-start", "migrate", "os-migrateLive", "evacuate", "shelve", "unshelve"), count, clock
+        )
         cell = next(cell for cell in at.registry.list_cells() if cell.name == "cell1")
-        mine = sorted(at.registry.hosts_of(cell.uuid))
-        for number in range(each):
-            bench.post(f"crowd-{number}-", 2 * len(mine))
-        bench.wait("crowd-", each * 2 * len(mine))
-        empty(at, console, "drain of one host", cell, mine[:1], OperationKind.MIGRATE, 10)
-        dead = mine[1:2] if options.smoke else mine[1:11]
-        empty(at, console, f"evacuation of {len(dead)} hosts", cell, dead, OperationKind.EVACUATE, 1000)
+        cell_hosts = sorted(at.registry.hosts_of(cell.uuid))
+        for number in range(batch_count):
+            bench.boot_servers(f"crowd-{number}-", 2 * len(cell_hosts))
+        bench.wait("crowd-", batch_count * 2 * len(cell_hosts))
+        empty_hosts(at, console, "drain of one host", cell, cell_hosts[:1], OperationKind.MIGRATE, 10)
+        dead = cell_hosts[1:2] if options.smoke else cell_hosts[1:11]
+        empty_hosts(at, console, f"evacuation of {len(dead)} hosts", cell, dead, OperationKind.EVACUATE, 1000)
 
 
 if __name__ == "__main__":

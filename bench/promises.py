@@ -28,7 +28,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from rich.console import Console
 
 from bench._counters import Meter
-from bench._place import IMAGE, Client, place, serve
+from bench._place import IMAGE, Client, prepared_region, start_processes
 from bench._script import needs_region, parser_of
 from deploy.local.region import Region
 from deploy.local.shape import Role, Shape
@@ -70,36 +70,38 @@ class Promises:
     def close(self) -> None:
         self._meter.close()
 
-    def even(self) -> None:
+    def check_even(self) -> None:
         """Concurrent boots on equal hosts, none of which is full."""
-        self._boot("even", self._sizes.even)
-        found = dict(
-            self._meter.ask(
+        self._boot_at_once("even", self._sizes.even)
+        count_by_host = dict(
+            self._meter.query_rows(
                 "SELECT host, COUNT(*) FROM api.instance_mappings WHERE name LIKE 'even%%' AND NOT deleted GROUP BY host"
             )
         )
-        counts = sorted([*found.values(), *[0] * (self._hosts - len(found))])
-        self._say(f"{self._sizes.even} boots on {self._hosts} equal hosts: {counts[0]} to {counts[-1]} on each: {counts}")
+        counts = sorted([*count_by_host.values(), *[0] * (self._hosts - len(count_by_host))])
+        self._print_line(f"{self._sizes.even} boots on {self._hosts} equal hosts: {counts[0]} to {counts[-1]} on each: {counts}")
 
-    def race(self, number: int) -> None:
+    def run_race(self, number: int) -> None:
         """More servers than slots, all at the same moment."""
         slots = self._sizes.slots * self._hosts
         name = f"race{number}x"
         begun = time.monotonic()
-        states = self._boot(name, slots + self._sizes.surplus)
-        self._say(f"race {number + 1}: {dict(states)} for {slots} slots, {time.monotonic() - begun:.1f} s")
+        states = self._boot_at_once(name, slots + self._sizes.surplus)
+        self._print_line(f"race {number + 1}: {dict(states)} for {slots} slots, {time.monotonic() - begun:.1f} s")
         assert states == {"active": slots, "error": self._sizes.surplus}, f"{dict(states)} for {slots} slots"
-        reasons = self._meter.ask("SELECT fault FROM api.instance_mappings WHERE name LIKE %s AND state = 'error'", f"{name}%")
+        reasons = self._meter.query_rows(
+            "SELECT fault FROM api.instance_mappings WHERE name LIKE %s AND state = 'error'", f"{name}%"
+        )
         assert all(REASON in str(reason) for (reason,) in reasons), reasons
 
-    def clear(self) -> None:
+    def delete_all(self) -> None:
         """Delete all servers, and wait until nothing of them is left."""
-        uuids = [str(row[0]) for row in self._meter.ask("SELECT instance_uuid FROM api.instance_mappings WHERE NOT deleted")]
+        uuids = [str(row[0]) for row in self._meter.query_rows("SELECT instance_uuid FROM api.instance_mappings WHERE NOT deleted")]
         with ThreadPoolExecutor(CLIENT_THREADS) as pool:
             list(pool.map(self._client.delete, uuids))
         self._wait("SELECT COUNT(*) FROM api.allocations", lambda rows: rows[0][0] == 0)
 
-    def restarts(self) -> None:
+    def check_restarts(self) -> None:
         """Every process stopped and started again while boots come."""
         load = Steady(self._region, self._client.flavor, self._sizes.rate)
         names = [member.name for member in self._region.notes.shape.list_members() if member.role in self._sizes.restarted]
@@ -107,35 +109,35 @@ class Promises:
         Start(self._region, patience=240.0).restart_members(names)
         took = time.monotonic() - began
         sent, failed = load.stop()
-        states = self._settled("steady", sent)
+        states = self._wait_settled("steady", sent)
         done = f"{len(names)} processes restarted one after the other in {took:.0f} s"
-        self._say(f"{done}: {sent} boots meanwhile, {len(failed)} requests failed, {dict(states)}")
+        self._print_line(f"{done}: {sent} boots meanwhile, {len(failed)} requests failed, {dict(states)}")
         assert not failed, failed[:3]
         assert states == {"active": sent}, dict(states)
 
-    def _boot(self, name: str, count: int) -> Counter[str]:
+    def _boot_at_once(self, name: str, count: int) -> Counter[str]:
         with ThreadPoolExecutor(CLIENT_THREADS) as pool:
-            list(pool.map(lambda n: self._client.post(f"{name}{n}-"), range(count)))
-        return self._settled(name, count)
+            list(pool.map(lambda n: self._client.boot_servers(f"{name}{n}-"), range(count)))
+        return self._wait_settled(name, count)
 
-    def _settled(self, name: str, count: int) -> Counter[str]:
+    def _wait_settled(self, name: str, count: int) -> Counter[str]:
         """The states of so many servers, once none is being built."""
         query = "SELECT state, COUNT(*) FROM api.instance_mappings WHERE name LIKE %s AND NOT deleted GROUP BY state"
 
-        def over(rows: tuple[tuple[Any, ...], ...]) -> bool:
-            found = {str(state): int(n) for state, n in rows}
-            return "building" not in found and sum(found.values()) >= count
+        def is_over(rows: tuple[tuple[Any, ...], ...]) -> bool:
+            counts = {str(state): int(n) for state, n in rows}
+            return "building" not in counts and sum(counts.values()) >= count
 
-        return Counter({str(state): int(n) for state, n in self._wait(query, over, f"{name}%")})
+        return Counter({str(state): int(n) for state, n in self._wait(query, is_over, f"{name}%")})
 
     def _wait(self, query: str, over: Callable[[tuple[tuple[Any, ...], ...]], bool], *values: str) -> tuple[tuple[Any, ...], ...]:
         give_up = time.monotonic() + SETTLE_TIMEOUT_S
-        while not over(rows := self._meter.ask(query, *values)):
+        while not over(rows := self._meter.query_rows(query, *values)):
             assert time.monotonic() < give_up, f"{query}: {rows} after {SETTLE_TIMEOUT_S:g} s"
             time.sleep(0.1)
         return rows
 
-    def _say(self, text: str) -> None:
+    def _print_line(self, text: str) -> None:
         self._console.print(text, markup=False, highlight=False)
 
 
@@ -162,16 +164,16 @@ class Steady:
 
     def _run(self) -> None:
         while not self._stopping.wait(self._pause):
-            self._pool.submit(self._boot, self._sent)
+            self._pool.submit(self._boot_one, self._sent)
             self._sent += 1
 
-    def _boot(self, number: int) -> None:
+    def _boot_one(self, number: int) -> None:
         server = {"name": f"steady{number}", "flavorRef": self._flavor, "imageRef": IMAGE, "min_count": 1, "max_count": 1}
         trouble = ""
         for turn in range(2 * len(self._addresses)):
             address = self._addresses[(number + turn) % len(self._addresses)]
             try:
-                trouble = self._post(address.hostname or "", address.port or 0, address.path, server)
+                trouble = self._send_request(address.hostname or "", address.port or 0, address.path, server)
             except (OSError, http.client.HTTPException) as error:
                 trouble = f"{type(error).__name__}: {error}"
                 time.sleep(0.05 * turn)  # all may be restarting: the longer, the more have refused
@@ -180,37 +182,37 @@ class Steady:
         if trouble:
             self._failed.append(trouble)
 
-    def _post(self, host: str, port: int, path: str, server: dict[str, object]) -> str:
+    def _send_request(self, host: str, port: int, path: str, server: dict[str, object]) -> str:
         connection = http.client.HTTPConnection(host, port, timeout=60)
         try:
             headers = {"Content-Type": "application/json", "Idempotency-Key": str(server["name"])}
             connection.request("POST", f"{path}/servers", json.dumps({"server": server}), headers)
             answer = connection.getresponse()
-            said = answer.read()
+            content = answer.read()
         finally:
             connection.close()
-        return "" if answer.status == 202 else f"{answer.status}: {said[:200]!r}"
+        return "" if answer.status == 202 else f"{answer.status}: {content[:200]!r}"
 
 
-def keep(shape: Shape, sizes: Sizes, console: Console) -> None:
+def check_promises(shape: Shape, sizes: Sizes, console: Console) -> None:
     """On large hosts first; then on hosts with few slots."""
-    with place(shape, quorum=False, hurried=True) as region:
-        serve(region)
+    with prepared_region(shape, quorum=False, hurried=True) as region:
+        start_processes(region)
         promises = Promises(region, sizes, console)
         try:
-            promises.even()
-            promises.restarts()
+            promises.check_even()
+            promises.check_restarts()
         finally:
             promises.close()
     if not sizes.races:
         return
-    with place(shape, quorum=False, slots=sizes.slots, hurried=True) as region:
-        serve(region)
+    with prepared_region(shape, quorum=False, slots=sizes.slots, hurried=True) as region:
+        start_processes(region)
         promises = Promises(region, sizes, console)
         try:
             for number in range(sizes.races):
-                promises.race(number)
-                promises.clear()
+                promises.run_race(number)
+                promises.delete_all()
         finally:
             promises.close()
 
@@ -221,7 +223,7 @@ def main() -> None:
     console = Console(width=160)
     shape, sizes = (SMALL, SHORT) if options.smoke else (Shape(), Sizes())
     with needs_region(smoke=options.smoke):
-        keep(shape, sizes, console)
+        check_promises(shape, sizes, console)
 
 
 if __name__ == "__main__":

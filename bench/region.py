@@ -30,8 +30,8 @@ from rich.console import Console
 
 from bench._counters import Meter
 from bench._load import Load, Measured, Sizes
-from bench._place import Client, place, serve
-from bench._report import report
+from bench._place import Client, prepared_region, start_processes
+from bench._report import print_report
 from bench._script import needs_region, parser_of
 from deploy.local.shape import Shape
 
@@ -39,21 +39,21 @@ SMALL = Shape(apis=1, supers=1, schedulers=1, conductors=1, agents=2)
 SHORT = Sizes(idle=2.0, alone=3, singles=24, crowds=1, crowd=10, large=60)
 
 
-def measure(shape: Shape, sizes: Sizes, *, quorum: bool, console: Console) -> Measured:
+def measure_region(shape: Shape, sizes: Sizes, *, quorum: bool, console: Console) -> Measured:
     """Start a region, run everything on it, stop it."""
     began = time.monotonic()
 
-    def say(what: str) -> None:
+    def print_stage(stage: str) -> None:
         kind = "quorum" if quorum else "classic"
-        console.print(f"[{time.monotonic() - began:4.0f} s] {kind} queues: {what}", markup=False, highlight=False)
+        console.print(f"[{time.monotonic() - began:4.0f} s] {kind} queues: {stage}", markup=False, highlight=False)
 
-    say("making a region")
-    with place(shape, quorum=quorum) as region:
+    print_stage("making a region")
+    with prepared_region(shape, quorum=quorum) as region:
         meter = Meter(region)
         try:
-            say("starting its processes")
-            serve(region)
-            return Load(meter, Client(region)).all(sizes, say)
+            print_stage("starting its processes")
+            start_processes(region)
+            return Load(meter, Client(region)).run_all(sizes, print_stage)
         finally:
             meter.close()
 
@@ -64,13 +64,13 @@ def main() -> None:
     options = parser.parse_args()
     console = Console(width=160)
     shape, sizes = (SMALL, SHORT) if options.smoke else (Shape(), Sizes())
-    found: Mapping[str, Measured]
+    measured_by_queue: Mapping[str, Measured]
     with needs_region(smoke=options.smoke):
         kinds = ("quorum",) if options.smoke else ("classic", "quorum")
-        found = {kind: measure(shape, sizes, quorum=kind == "quorum", console=console) for kind in kinds}
-    report(found[kinds[0]], found[kinds[-1]], console)
+        measured_by_queue = {kind: measure_region(shape, sizes, quorum=kind == "quorum", console=console) for kind in kinds}
+    print_report(measured_by_queue[kinds[0]], measured_by_queue[kinds[-1]], console)
     if options.json:
-        options.json.write_bytes(msgspec.json.format(msgspec.json.encode(found)))
+        options.json.write_bytes(msgspec.json.format(msgspec.json.encode(measured_by_queue)))
 
 
 if __name__ == "__main__":

@@ -24,9 +24,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from rich.console import Console
 from rich.table import Table
 
-from bench._counters import Meter, less
+from bench._counters import Meter, subtract_values
 from bench._load import SETTLE_S
-from bench._place import Client, CountingBacking, place, serve
+from bench._place import Client, CountingBacking, prepared_region, start_processes
 from bench._script import needs_region, parser_of
 from deploy.local.region import Region
 from deploy.local.shape import Shape
@@ -48,7 +48,7 @@ LEFT JOIN performance_schema.session_connect_attrs AS attrs
 WHERE events.event_name LIKE 'statement/sql/%' AND events.current_schema IS NOT NULL
 GROUP BY 1, 2, 3
 """
-KEPT = "SELECT @@performance_schema_events_statements_history_long_size"
+HISTORY_SIZE = "SELECT @@performance_schema_events_statements_history_long_size"
 WORK = ("SELECT", "INSERT", "UPDATE", "DELETE", "REPLACE", "WITH", "(SELECT")
 """How statements begin that are not the end or the beginning of a transaction, or a setting."""
 
@@ -62,68 +62,68 @@ class Listener:
     def __init__(self, region: Region, meter: Meter) -> None:
         self._region = region
         self._meter = meter
-        self._limit = int(meter.ask(KEPT)[0][0])
-        meter.ask(ENABLE)
+        self._limit = int(meter.query_rows(HISTORY_SIZE)[0][0])
+        meter.query_rows(ENABLE)
 
-    def begin(self) -> None:
-        self._meter.ask(FORGET)
+    def forget_statements(self) -> None:
+        self._meter.query_rows(FORGET)
 
-    def heard(self) -> Counter[tuple[str, str, str]]:
-        """Those since ``begin``. Fails if there were more than the server keeps."""
-        roles = self._meter.roles()
-        found: Counter[tuple[str, str, str]] = Counter()
+    def read_statements(self) -> Counter[tuple[str, str, str]]:
+        """Those since ``forget_statements``. Fails if there were more than the server keeps."""
+        roles = self._meter.role_by_pid()
+        counts: Counter[tuple[str, str, str]] = Counter()
         total = 0
-        for pid, schema, text, number in self._meter.ask(READ):
+        for pid, schema, text, number in self._meter.query_rows(READ):
             total += int(number)
             if str(text).upper().startswith(WORK):
-                found[roles.get(int(pid or 0), "of closed connections"), str(schema), " ".join(str(text).split())] += int(number)
+                counts[roles.get(int(pid or 0), "of closed connections"), str(schema), " ".join(str(text).split())] += int(number)
         assert total < self._limit, f"more than {self._limit} statements: the server has forgotten some"
-        return found
+        return counts
 
 
-def idle(listener: Listener, meter: Meter, seconds: float) -> tuple[Rates, Mapping[str, float], Mapping[str, float]]:
+def measure_idle(listener: Listener, meter: Meter, seconds: float) -> tuple[Rates, Mapping[str, float], Mapping[str, float]]:
     """Per second: statements, messages, and CPU ms by role."""
     time.sleep(SETTLE_S)
-    counts, asked = meter.counts(), time.monotonic()
-    cpu, begun = meter.cpu(), time.monotonic()
-    listener.begin()
+    counts, asked_at = meter.read_counts(), time.monotonic()
+    cpu, begun = meter.cpu_by_role(), time.monotonic()
+    listener.forget_statements()
     time.sleep(seconds)  # what is counted meanwhile runs by the clock
-    found, taken = listener.heard(), time.monotonic() - begun
-    used = less(meter.cpu(), cpu)
-    messages, answered = meter.counts().minus(counts).messages, time.monotonic()  # asking the broker takes seconds
+    statement_counts, taken = listener.read_statements(), time.monotonic() - begun
+    used = subtract_values(meter.cpu_by_role(), cpu)
+    messages, answered = meter.read_counts().subtract_counts(counts).messages, time.monotonic()  # asking the broker takes seconds
     return (
-        {key: n / taken for key, n in found.items()},
-        {key: n / (answered - asked) for key, n in messages.items()},
+        {key: n / taken for key, n in statement_counts.items()},
+        {key: n / (answered - asked_at) for key, n in messages.items()},
         {role: n * 1000 / taken for role, n in used.items()},
     )
 
 
-def boots(
+def measure_boots(
     listener: Listener, meter: Meter, client: Client, number: int, still: tuple[Rates, Mapping[str, float], Mapping[str, float]]
 ) -> tuple[Rates, Mapping[str, float], Mapping[str, float]]:
     """Per boot, one after the other, without what an idle region runs in the same time."""
-    counts, asked = meter.counts(), time.monotonic()
-    cpu, begun = meter.cpu(), time.monotonic()
-    listener.begin()
+    counts, asked_at = meter.read_counts(), time.monotonic()
+    cpu, begun = meter.cpu_by_role(), time.monotonic()
+    listener.forget_statements()
     query = "SELECT COUNT(*) FROM api.instance_mappings WHERE name LIKE 'alone%%' AND state = 'active'"
     for done in range(number):
-        client.post(f"alone{done}-")
-        assert wait_until(lambda done=done: int(meter.ask(query)[0][0]) > done, BOOT_TIMEOUT_S), "not ACTIVE"  # type: ignore[misc]  # bound at once
-    used, busy = less(meter.cpu(), cpu), time.monotonic() - begun
+        client.boot_servers(f"alone{done}-")
+        assert wait_until(lambda done=done: int(meter.query_rows(query)[0][0]) > done, BOOT_TIMEOUT_S), "not ACTIVE"  # type: ignore[misc]  # bound at once
+    used, boot_seconds = subtract_values(meter.cpu_by_role(), cpu), time.monotonic() - begun
     time.sleep(SETTLE_S)
-    found, taken = listener.heard(), time.monotonic() - begun
-    messages, answered = meter.counts().minus(counts).messages, time.monotonic()
+    statement_counts, taken = listener.read_statements(), time.monotonic() - begun
+    messages, answered = meter.read_counts().subtract_counts(counts).messages, time.monotonic()
     rates, sent, idle_cpu = still
     return (
-        {key: (n - rates.get(key, 0.0) * taken) / number for key, n in found.items()},
-        {key: (n - sent.get(key, 0.0) * (answered - asked)) / number for key, n in messages.items()},
-        {role: (n * 1000 - idle_cpu.get(role, 0.0) * busy) / number for role, n in used.items()},
+        {key: (n - rates.get(key, 0.0) * taken) / number for key, n in statement_counts.items()},
+        {key: (n - sent.get(key, 0.0) * (answered - asked_at)) / number for key, n in messages.items()},
+        {role: (n * 1000 - idle_cpu.get(role, 0.0) * boot_seconds) / number for role, n in used.items()},
     )
 
 
-def show(console: Console, title: str, found: tuple[Rates, Mapping[str, float], Mapping[str, float]], least: float) -> None:
+def show_rates(console: Console, title: str, rates: tuple[Rates, Mapping[str, float], Mapping[str, float]], least: float) -> None:
     """Print the table. Rows below ``least`` are only in the sums."""
-    statements, messages, cpu = found
+    statements, messages, cpu = rates
     table = Table(title=title, title_justify="left")
     for heading in ("role", "database", "number", "statement or messages"):
         table.add_column(heading, justify="right" if heading == "number" else "left")
@@ -132,13 +132,13 @@ def show(console: Console, title: str, found: tuple[Rates, Mapping[str, float], 
         sums[role] += number  # type: ignore[assignment]  # typed as a count
     for (role, database, text), number in sorted(statements.items(), key=lambda item: (item[0][0], -item[1])):
         if number >= least:
-            table.add_row(role, database, f"{number:.2f}", shortened(text))
+            table.add_row(role, database, f"{number:.2f}", shorten_statement(text))
     for role, number in sorted(sums.items()):
         table.add_row(role, "all", f"{number:.2f}", "statements", style="bold")
     table.add_row("all", "all", f"{sum(sums.values()):.2f}", "statements", style="bold")
-    for what, number in sorted(messages.items()):
+    for kind, number in sorted(messages.items()):
         if number >= least:
-            table.add_row("", "", f"{number:.2f}", what)
+            table.add_row("", "", f"{number:.2f}", kind)
     table.add_row("all", "", f"{sum(messages.values()):.2f}", "messages", style="bold")
     for role, number in sorted(cpu.items()):
         table.add_row(role, "", f"{number:.1f}", "CPU ms")
@@ -146,7 +146,7 @@ def show(console: Console, title: str, found: tuple[Rates, Mapping[str, float], 
     console.print(table)
 
 
-def shortened(text: str) -> str:
+def shorten_statement(text: str) -> str:
     """The statement without its list of columns."""
     text = re.sub(r"^SELECT .*? FROM ", "SELECT .. FROM ", text.replace("`", "").replace(" . ", "."))
     return text if len(text) <= TEXT_WIDTH else text[: TEXT_WIDTH - 2] + ".."
@@ -161,30 +161,30 @@ def main() -> None:
     parser.add_argument("--calm", type=float, default=60.0, help="seconds after the first boot before anything is counted")
     parser.add_argument("--idle", type=float, default=40.0, help="seconds")
     parser.add_argument("--boots", type=int, default=30)
-    told = parser.parse_args()
+    options = parser.parse_args()
     console = Console(width=180)
     shape = Shape(
-        cells=told.cells,
-        apis=told.twins,
-        supers=told.twins,
-        schedulers=told.twins,
-        conductors=told.conductors,
-        agents=told.agents,
+        cells=options.cells,
+        apis=options.twins,
+        supers=options.twins,
+        schedulers=options.twins,
+        conductors=options.conductors,
+        agents=options.agents,
     )
-    seconds, number = told.idle, told.boots
-    if told.smoke:
-        told.calm = SETTLE_S
+    seconds, number = options.idle, options.boots
+    if options.smoke:
+        options.calm = SETTLE_S
         shape, seconds, number = Shape(apis=1, supers=1, schedulers=1, conductors=1, agents=2), 2.0, 2
-    with needs_region(smoke=told.smoke), place(shape, backing=CountingBacking) as region:
+    with needs_region(smoke=options.smoke), prepared_region(shape, backing=CountingBacking) as region:
         meter = Meter(region)
         try:
             listener = Listener(region, meter)
-            serve(region)
-            Client(region).post("warm")
-            time.sleep(told.calm)  # pauses grow until then
-            still = idle(listener, meter, seconds)
-            show(console, "Idle, per second", still, 0.01)
-            show(console, "One boot alone", boots(listener, meter, Client(region), number, still), 0.05)
+            start_processes(region)
+            Client(region).boot_servers("warm")
+            time.sleep(options.calm)  # pauses grow until then
+            still = measure_idle(listener, meter, seconds)
+            show_rates(console, "Idle, per second", still, 0.01)
+            show_rates(console, "One boot alone", measure_boots(listener, meter, Client(region), number, still), 0.05)
         finally:
             meter.close()
 

@@ -31,7 +31,7 @@ def resident_mib() -> float:
     return next(int(line.split()[1]) / 1024 for line in status.splitlines() if line.startswith("VmRSS"))
 
 
-def node(n: int) -> ComputeNode:
+def build_node(n: int) -> ComputeNode:
     return ComputeNode(
         host=f"compute-{n:07}",
         node=f"compute-{n:07}.example.org",
@@ -46,8 +46,8 @@ def node(n: int) -> ComputeNode:
     )
 
 
-def inventory(n: int, cell: str) -> Inventory:
-    one = node(n)
+def build_inventory(n: int, cell: str) -> Inventory:
+    one = build_node(n)
     return Inventory(
         id=n + 1,
         host=one.host,
@@ -64,7 +64,7 @@ def inventory(n: int, cell: str) -> Inventory:
     )
 
 
-def paged(numbers: range, size: int) -> Iterable[range]:
+def split_pages(numbers: range, size: int) -> Iterable[range]:
     return (numbers[start : start + size] for start in range(0, len(numbers), size))
 
 
@@ -77,10 +77,15 @@ class Filling:
         self.cells = [f"00000000-0000-0000-0000-{n:012}" for n in range(CELLS)]
 
     @property
-    def steps(self) -> Sequence[tuple[str, Callable[[], None]]]:
-        return [("mappings", self.map), ("ledger", self.enter), ("nodes", self.report), ("heartbeats", self.hear)]
+    def named_steps(self) -> Sequence[tuple[str, Callable[[], None]]]:
+        return [
+            ("mappings", self.map_hosts),
+            ("ledger", self.enter_inventories),
+            ("nodes", self.enter_nodes),
+            ("heartbeats", self.enter_heartbeats),
+        ]
 
-    def map(self) -> None:
+    def map_hosts(self) -> None:
         mappings = [
             CellMapping(uuid=uuid, name=f"cell{n}", database_url="", transport_url="", state=CellState.ENABLED)
             for n, uuid in enumerate(self.cells)
@@ -88,31 +93,31 @@ class Filling:
         homes = {f"compute-{n:07}": self.cells[n % CELLS] for n in range(self.hosts)}
         self.table.set_topology(mappings, homes, {})
 
-    def enter(self) -> None:
-        for page in paged(range(self.hosts), NODES_PAGE_SIZE):
-            self.table.set_inventories([inventory(n, self.cells[n % CELLS]) for n in page], 0.0)
+    def enter_inventories(self) -> None:
+        for page in split_pages(range(self.hosts), NODES_PAGE_SIZE):
+            self.table.set_inventories([build_inventory(n, self.cells[n % CELLS]) for n in page], 0.0)
 
-    def report(self) -> None:
+    def enter_nodes(self) -> None:
         for number, cell in enumerate(self.cells):
-            for page in paged(range(number, self.hosts, CELLS), NODES_PAGE_SIZE):
-                self.table.set_nodes(cell, [node(n) for n in page])
+            for page in split_pages(range(number, self.hosts, CELLS), NODES_PAGE_SIZE):
+                self.table.set_nodes(cell, [build_node(n) for n in page])
 
-    def hear(self) -> None:
+    def enter_heartbeats(self) -> None:
         now = time.monotonic()
         for number, cell in enumerate(self.cells):
-            for page in paged(range(number, self.hosts, CELLS), HEARTBEATS_PAGE_SIZE):
+            for page in split_pages(range(number, self.hosts, CELLS), HEARTBEATS_PAGE_SIZE):
                 self.table.set_services(cell, ServiceReports.same_for_all([f"compute-{n:07}" for n in page], now))
 
 
 def main() -> None:
     parser = parser_of(__doc__, "a few hosts: does it still work?")
     parser.add_argument("--hosts", type=int, default=1_000_000)
-    given = parser.parse_args()
-    hosts = 300 if given.smoke else given.hosts
+    options = parser.parse_args()
+    hosts = 300 if options.smoke else options.hosts
     before, filling = resident_mib(), Filling(hosts)
     print(f"{hosts:,} hosts, of which the rows that are read are made here, too")
     with without_garbage_collection():  # as a scheduler reads its fleet at its start
-        for name, step in filling.steps:
+        for name, step in filling.named_steps:
             began = time.process_time()
             step()
             print(f"{name:12} {time.process_time() - began:>6.1f} s of CPU {resident_mib() - before:>8.0f} MiB so far", flush=True)

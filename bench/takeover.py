@@ -25,7 +25,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import sqlalchemy as sa
 
-from bench._place import Client, place, serve
+from bench._place import Client, prepared_region, start_processes
 from bench._script import needs_region, parser_of
 from db.api.rows.tables import build_requests
 from db.api.servers import mappings
@@ -51,17 +51,17 @@ class Bench:
         self.database = Database(region.folder.database_url("api"), name="api")
         self._posts = 0
 
-    def boot(self) -> str:
+    def boot_batch(self) -> str:
         """Ask for a batch; the name its servers begin with."""
         self._posts += 1
         name = f"take{self._posts}-"
-        self.client.post(name, BOOTS_PER_REQUEST)
+        self.client.boot_servers(name, BOOTS_PER_REQUEST)
         return name
 
     def super_conductor(self) -> tuple[float, float]:
         """Seconds until everything that a killed super conductor held was taken over, and until it was ACTIVE."""
         while True:
-            name = self.boot()
+            name = self.boot_batch()
             held, pid = self._stopped_holder()
             if held:
                 break
@@ -69,42 +69,42 @@ class Bench:
                 os.kill(pid, signal.SIGCONT)
             self._all_active(name)
         owner = held[0][1]
-        member = next(each for each, pids in self.region.table.pids_by_member().items() if pid in pids)
-        killed = self._kill(member)
+        member = next(candidate for candidate, pids in self.region.table.pids_by_member().items() if pid in pids)
+        killed = self._kill_member(member)
         uuids = {uuid for uuid, _ in held}
-        self._wait(lambda: not uuids & {uuid for uuid, by in self._owners() if by == owner})
+        self._wait(lambda: not uuids & {uuid for uuid, by in self._list_owners() if by == owner})
         taken = time.monotonic() - killed
         self._all_active(name)
         done = time.monotonic() - killed
-        serve(self.region)
+        start_processes(self.region)
         return taken, done
 
     def cell_conductor(self, number: int) -> tuple[float, float]:
         """The same of a cell's conductor, which holds nothing but what was on its way to it: both times are until ACTIVE."""
-        names = [self.boot() for _ in range(3)]
-        killed = self._kill(f"cell1-conductor-{number % 2 + 1}")
+        names = [self.boot_batch() for _ in range(3)]
+        killed = self._kill_member(f"cell1-conductor-{number % 2 + 1}")
         self._all_active(*names)
         done = time.monotonic() - killed
-        serve(self.region)
+        start_processes(self.region)
         return done, done
 
     def _stopped_holder(self) -> tuple[list[tuple[str, str]], int]:
         """Stop the first conductor that is seen with a lease. What it holds then, as (instance, owner), and its process."""
         give_up = time.monotonic() + 2.0
-        while not (owners := self._owners()):
+        while not (owners := self._list_owners()):
             if time.monotonic() > give_up:
                 return [], 0
         _, owner = owners[0]
         pid = int(owner.split(":")[1])
         os.kill(pid, signal.SIGSTOP)
         time.sleep(0.3)  # what it has sent is carried out
-        return [pair for pair in self._owners() if pair[1] == owner], pid
+        return [pair for pair in self._list_owners() if pair[1] == owner], pid
 
-    def _owners(self) -> list[tuple[str, str]]:
+    def _list_owners(self) -> list[tuple[str, str]]:
         query = sa.select(build_requests.c.instance_uuid, build_requests.c.owner).where(build_requests.c.owner.is_not(None))
         return self.database.read(lambda tx: [(row.instance_uuid, row.owner) for row in tx.execute(query)])
 
-    def _kill(self, member: str) -> float:
+    def _kill_member(self, member: str) -> float:
         # the master first: it would replace a worker
         pids = sorted(self.region.table.pids_by_member()[member], key=is_master, reverse=True)
         for pid in pids:
@@ -115,11 +115,11 @@ class Bench:
     def _all_active(self, *names: str) -> None:
         """Wait until every server of these batches is ACTIVE."""
 
-        def done(name: str) -> bool:
+        def are_active(name: str) -> bool:
             query = mappings.ServerQuery(name=f"^{name}", phases=("active",), limit=1000)
             return len(self.database.read(mappings.list_, query)) == BOOTS_PER_REQUEST
 
-        self._wait(lambda: all(done(name) for name in names))
+        self._wait(lambda: all(are_active(name) for name in names))
 
     def _wait(self, condition: Callable[[], bool]) -> None:
         if not wait_until(condition, TAKEOVER_TIMEOUT_S, pause=0.05):
@@ -139,23 +139,23 @@ def use_defaults(files: Iterable[Path]) -> None:
                 parser.write(written)
 
 
-def tell(what: str, found: Sequence[float]) -> None:
-    print(f"{what:<75} median {statistics.median(found):5.1f} s, longest {max(found):5.1f} s, of {len(found)}", flush=True)
+def print_times(label: str, seconds: Sequence[float]) -> None:
+    print(f"{label:<75} median {statistics.median(seconds):5.1f} s, longest {max(seconds):5.1f} s, of {len(seconds)}", flush=True)
 
 
 def main() -> None:
     parser = parser_of(__doc__, "one kill of each; the figures mean nothing")
     smoke = parser.parse_args().smoke
     rounds = 1 if smoke else 10
-    with needs_region(smoke=smoke), place(SHAPE, quorum=False, hurried=True) as region:
+    with needs_region(smoke=smoke), prepared_region(SHAPE, quorum=False, hurried=True) as region:
         use_defaults(region.folder.etc.glob("*.conf"))
-        serve(region)
+        start_processes(region)
         bench = Bench(region)
-        found = [bench.super_conductor() for _ in range(rounds)]
-        tell("super conductor killed: until its leases were taken over or decided", [taken for taken, _ in found])
-        tell("super conductor killed: until its servers were ACTIVE", [done for _, done in found])
+        takeovers = [bench.super_conductor() for _ in range(rounds)]
+        print_times("super conductor killed: until its leases were taken over or decided", [taken for taken, _ in takeovers])
+        print_times("super conductor killed: until its servers were ACTIVE", [done for _, done in takeovers])
         cell = [bench.cell_conductor(number) for number in range(rounds)]
-        tell("cell's conductor killed: until all that was under way was ACTIVE", [done for done, _ in cell])
+        print_times("cell's conductor killed: until all that was under way was ACTIVE", [done for done, _ in cell])
         bench.database.dispose_connections()
 
 

@@ -29,8 +29,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from rich.console import Console
 from rich.table import Table
 
-from bench._counters import Meter, less
-from bench._place import Client, place, serve
+from bench._counters import Meter, subtract_values
+from bench._place import Client, prepared_region, start_processes
 from bench._script import needs_region, parser_of
 from deploy.local.shape import Shape
 from service.periodic import wait_until
@@ -65,58 +65,58 @@ class Boots:
         self._client = client
         self._query = TIMES.format(cells=" UNION ALL ".join(OF_CELL.format(cell=cell) for cell in cells))
 
-    def waited(self, name: str, clients: int, count: int) -> Waited:
+    def measure_waits(self, name: str, clients: int, count: int) -> Waited:
         """``count`` boots by so many clients, each of which waits for its server."""
 
-        def boot(number: int) -> None:
-            uuid = self._client.post(f"{name}{number}-")
-            while self._client.status(uuid) == "BUILD":
+        def boot_and_poll(number: int) -> None:
+            uuid = self._client.boot_servers(f"{name}{number}-")
+            while self._client.get_status(uuid) == "BUILD":
                 time.sleep(POLL_PAUSE_S)  # as clients do that wait for a server
 
-        cpu = self._meter.cpu()
+        cpu = self._meter.cpu_by_role()
         with ThreadPoolExecutor(clients) as pool:
-            list(pool.map(boot, range(count)))
-        used = less(self._meter.cpu(), cpu)
-        return Waited(self._stages(name, count), {role: 1000 * seconds / count for role, seconds in used.items()})
+            list(pool.map(boot_and_poll, range(count)))
+        used = subtract_values(self._meter.cpu_by_role(), cpu)
+        return Waited(self._stage_times(name, count), {role: 1000 * seconds / count for role, seconds in used.items()})
 
     def at_once(self, name: str, clients: int, count: int) -> float:
         """Boots per second to ACTIVE, if nobody waits."""
         with ThreadPoolExecutor(clients) as pool:
-            list(pool.map(lambda number: self._client.post(f"{name}{number}-"), range(count)))
-        rows = self._rows(name, count)
+            list(pool.map(lambda number: self._client.boot_servers(f"{name}{number}-"), range(count)))
+        rows = self._read_rows(name, count)
         return count / (max(row[4] for row in rows) - min(row[0] for row in rows))
 
-    def _stages(self, name: str, count: int) -> Stages:
-        found: dict[str, list[float]] = {stage: [] for stage in (*STAGES, "ACTIVE")}
-        for row in self._rows(name, count):
+    def _stage_times(self, name: str, count: int) -> Stages:
+        times_by_stage: dict[str, list[float]] = {stage: [] for stage in (*STAGES, "ACTIVE")}
+        for row in self._read_rows(name, count):
             for stage, before, after in zip(STAGES, row, row[1:], strict=False):
-                found[stage].append(1000 * (after - before))
-            found["ACTIVE"].append(1000 * (row[4] - row[0]))
-        return found
+                times_by_stage[stage].append(1000 * (after - before))
+            times_by_stage["ACTIVE"].append(1000 * (row[4] - row[0]))
+        return times_by_stage
 
-    def _rows(self, name: str, count: int) -> list[tuple[float, ...]]:
-        assert wait_until(lambda: int(self._meter.ask(ACTIVE, f"{name}%")[0][0]) >= count, BOOT_TIMEOUT_S), "not ACTIVE"
-        return [tuple(map(float, row)) for row in self._meter.ask(self._query, f"{name}%")]
+    def _read_rows(self, name: str, count: int) -> list[tuple[float, ...]]:
+        assert wait_until(lambda: int(self._meter.query_rows(ACTIVE, f"{name}%")[0][0]) >= count, BOOT_TIMEOUT_S), "not ACTIVE"
+        return [tuple(map(float, row)) for row in self._meter.query_rows(self._query, f"{name}%")]
 
 
-def show(console: Console, found: Mapping[int, Waited], rate: float) -> None:
+def show_waits(console: Console, waits_by_clients: Mapping[int, Waited], rate: float) -> None:
     table = Table(title="From accept to ACTIVE, p50 / p99 ms", title_justify="left")
     for heading in ("clients", "ACTIVE", *STAGES):
         table.add_column(heading, justify="right")
-    for clients, (stages, _) in found.items():
-        table.add_row(str(clients), *(_quantiles(stages[stage]) for stage in ("ACTIVE", *STAGES)))
+    for clients, (stages, _) in waits_by_clients.items():
+        table.add_row(str(clients), *(_describe_quantiles(stages[stage]) for stage in ("ACTIVE", *STAGES)))
     console.print(table)
-    roles = list(next(iter(found.values())).cpu)
+    roles = list(next(iter(waits_by_clients.values())).cpu)
     table = Table(title="CPU ms of each boot, with the polls of its client", title_justify="left")
     for heading in ("clients", "all", *roles):
         table.add_column(heading, justify="right")
-    for clients, (_, cpu) in found.items():
+    for clients, (_, cpu) in waits_by_clients.items():
         table.add_row(str(clients), f"{sum(cpu.values()):.0f}", *(f"{cpu[role]:.1f}" for role in roles))
     console.print(table)
     console.print(f"At once, by clients that do not wait: {rate:.0f} boots per second", highlight=False)
 
 
-def _quantiles(values: Sequence[float]) -> str:
+def _describe_quantiles(values: Sequence[float]) -> str:
     ordered = sorted(values)
     return f"{ordered[len(ordered) // 2]:.0f} / {ordered[int(len(ordered) * 0.99)]:.0f}"
 
@@ -125,19 +125,21 @@ def main() -> None:
     parser = parser_of(__doc__, "a moment; the figures mean nothing")
     parser.add_argument("--clients", type=int, nargs="+", default=[1, 2, 4, 8, 16])
     parser.add_argument("--boots", type=int, default=200, help="of each number of clients; one client alone boots a fifth of that")
-    told = parser.parse_args()
+    options = parser.parse_args()
     console = Console(width=120)
     shape = Shape()
-    if told.smoke:
-        shape, told.clients, told.boots = Shape(apis=1, supers=1, schedulers=1, conductors=1, agents=2), [1, 2], 10
-    with needs_region(smoke=told.smoke), place(shape) as region:
+    if options.smoke:
+        shape, options.clients, options.boots = Shape(apis=1, supers=1, schedulers=1, conductors=1, agents=2), [1, 2], 10
+    with needs_region(smoke=options.smoke), prepared_region(shape) as region:
         meter = Meter(region, messages=False)
         try:
-            serve(region)
+            start_processes(region)
             boots = Boots(meter, Client(region), shape.cell_names())
-            boots.waited("warm", 4, told.boots // 5)
-            found = {n: boots.waited(f"by{n}x", n, told.boots // (5 if n == 1 else 1)) for n in told.clients}
-            show(console, found, boots.at_once("once", max(told.clients), told.boots))
+            boots.measure_waits("warm", 4, options.boots // 5)
+            waits_by_clients = {
+                n: boots.measure_waits(f"by{n}x", n, options.boots // (5 if n == 1 else 1)) for n in options.clients
+            }
+            show_waits(console, waits_by_clients, boots.at_once("once", max(options.clients), options.boots))
         finally:
             meter.close()
 

@@ -27,10 +27,10 @@ ACCEPT = "ACCEPT_UNAUDITED"
 
 
 def main() -> int:
-    return int(not all([code(), dependencies()]))
+    return int(not all([is_code_clean(), are_dependencies_clean()]))
 
 
-def code() -> bool:
+def is_code_clean() -> bool:
     """Whether bandit finds nothing in what is installed at users'. What is left out, and why, is in ``pyproject.toml``."""
     config = configparser.ConfigParser()
     config.read(ROOT / "setup.cfg")
@@ -39,13 +39,13 @@ def code() -> bool:
     return subprocess.run(command, cwd=ROOT, check=False).returncode == 0
 
 
-def dependencies() -> bool:
+def are_dependencies_clean() -> bool:
     """Whether packages of this environment were audited, and none has a known advisory."""
     with tempfile.TemporaryDirectory(prefix="audit-") as folder:
         report = Path(folder) / "report.json"
         command = [sys.executable, "-m", "pip_audit", "--skip-editable", "--timeout", "10", "--progress-spinner", "off"]
         try:
-            asked = subprocess.run(
+            done = subprocess.run(
                 [*command, "--format", "json", "--output", report],
                 cwd=ROOT,
                 check=False,
@@ -53,30 +53,32 @@ def dependencies() -> bool:
                 timeout=ADVISORIES_TIMEOUT_S,
             )
         except subprocess.TimeoutExpired:
-            return unaudited(f"the package index did not answer within {ADVISORIES_TIMEOUT_S} s")
+            return accept_unaudited(f"the package index did not answer within {ADVISORIES_TIMEOUT_S} s")
         if not report.exists():
-            said = asked.stderr.decode(errors="replace").strip().splitlines()
-            return unaudited(said[-1][:300] if said else f"pip-audit ended with status {asked.returncode}")
-        return judged(json.loads(report.read_bytes())["dependencies"])
+            lines = done.stderr.decode(errors="replace").strip().splitlines()
+            return accept_unaudited(lines[-1][:300] if lines else f"pip-audit ended with status {done.returncode}")
+        return are_packages_clean(json.loads(report.read_bytes())["dependencies"])
 
 
-def judged(packages: Sequence[Mapping[str, Any]]) -> bool:
+def are_packages_clean(packages: Sequence[Mapping[str, Any]]) -> bool:
     """Whether pip-audit's report on these packages names audited ones and no advisory. It lists what it skipped beside them."""
     skipped = [package for package in packages if "skip_reason" in package]
     audited = [package for package in packages if "skip_reason" not in package]
-    found = [(package, advisory) for package in audited for advisory in package.get("vulns", ())]
-    for package, advisory in found:
+    advisories = [(package, advisory) for package in audited for advisory in package.get("vulns", ())]
+    for package, advisory in advisories:
         fixed = ", ".join(advisory["fix_versions"]) or "no version yet"
         print(f"  {package['name']} {package['version']}: {advisory['id']}, fixed in {fixed}")
-    print(f"  {len(audited)} packages audited, {len(found)} advisories, {len(skipped)} packages not audited")
+    print(f"  {len(audited)} packages audited, {len(advisories)} advisories, {len(skipped)} packages not audited")
     if not audited:
-        return unaudited(f"the package index has no advisories: {skipped[0]['skip_reason']}" if skipped else "no package was found")
+        return accept_unaudited(
+            f"the package index has no advisories: {skipped[0]['skip_reason']}" if skipped else "no package was found"
+        )
     for package in skipped:
         print(f"  not audited: {package['name']}: {package['skip_reason']}")
-    return not found
+    return not advisories
 
 
-def unaudited(why: str) -> bool:
+def accept_unaudited(why: str) -> bool:
     """No package was audited: whether that is accepted."""
     accepted = bool(os.environ.get(ACCEPT))
     print(f"  NOT AUDITED: {why}")

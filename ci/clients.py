@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parent.parent
 REQUIREMENTS = {CLIENTS: ROOT / "requirements-clients.txt", ANSIBLE: ROOT / "requirements-ansible.txt"}
 
 
-def provide() -> None:
+def provide_environments() -> None:
     """Make the environments that are missing or have other packages than their file names. Raises Unavailable."""
     for folder, requirements in REQUIREMENTS.items():
         stamp = folder / ".installed"
@@ -34,13 +34,13 @@ def _run(command: list[str]) -> None:
     print("  $", *command, flush=True)
     done = subprocess.run(command, check=False, capture_output=True, text=True)
     if done.returncode:
-        said = [line for line in (done.stderr + done.stdout).splitlines() if "error" in line.lower()] or ["it failed"]
-        raise Unavailable(f"{' '.join(command)}: {said[0].strip()}")
+        messages = [line for line in (done.stderr + done.stdout).splitlines() if "error" in line.lower()] or ["it failed"]
+        raise Unavailable(f"{' '.join(command)}: {messages[0].strip()}")
 
 
 def main() -> int:
     try:
-        provide()
+        provide_environments()
     except Unavailable as why:
         print(f"The clients could not be had: {why}")
         return 1

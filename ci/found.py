@@ -23,23 +23,23 @@ ANSWER_TIMEOUT_S = 10
 def why_not(url: str) -> str | None:
     """None if tests can log in with this administrative URL and make what they need; else the reason, in one line."""
     parts = urlsplit(url)
-    if not _listens(parts.hostname or "", parts.port or 0):
+    if not _is_listening(parts.hostname or "", parts.port or 0):
         return f"nothing listens on {parts.hostname}:{parts.port}"
     try:
         (_try_broker if parts.scheme == "rabbit" else _try_database)(url)
     except (sa.exc.SQLAlchemyError, errors.Misconfigured, LookupError, AMQPError, OSError) as error:
-        said = str(getattr(error, "orig", None) or error).strip() or type(error).__name__
-        return f"{mask_url(url)} cannot be used: {said.splitlines()[0][:200]}"
+        reason = str(getattr(error, "orig", None) or error).strip() or type(error).__name__
+        return f"{mask_url(url)} cannot be used: {reason.splitlines()[0][:200]}"
     return None
 
 
-def sweep(url: str, is_ours: Callable[[str], bool]) -> list[str]:
+def remove_leftovers(url: str, is_ours: Callable[[str], bool]) -> list[str]:
     """Remove the databases or virtual hosts whose names are ours; their names."""
     if urlsplit(url).scheme == "rabbit":
         names = [name for name in vhosts.every() if is_ours(name)]
         vhosts.delete(names)
         return names
-    engine = _engine(url)
+    engine = _admin_engine(url)
     listing = "SELECT datname FROM pg_database" if engine.dialect.name == "postgresql" else "SHOW DATABASES"
     force = " WITH (FORCE)" if engine.dialect.name == "postgresql" else ""
     with engine.connect() as connection:
@@ -49,7 +49,7 @@ def sweep(url: str, is_ours: Callable[[str], bool]) -> list[str]:
     return names
 
 
-def _listens(host: str, port: int) -> bool:
+def _is_listening(host: str, port: int) -> bool:
     try:
         socket.create_connection((host, port), timeout=ANSWER_TIMEOUT_S).close()
     except OSError:
@@ -60,7 +60,7 @@ def _listens(host: str, port: int) -> bool:
 def _try_database(url: str) -> None:
     check_driver(sa.make_url(url))
     name = new_name()
-    with _engine(url).connect() as connection:
+    with _admin_engine(url).connect() as connection:
         connection.exec_driver_sql(f"CREATE DATABASE {name}")
         connection.exec_driver_sql(f"DROP DATABASE {name}")
 
@@ -85,5 +85,5 @@ def _try_broker(url: str) -> None:
         vhosts.delete([name])
 
 
-def _engine(url: str) -> sa.Engine:
+def _admin_engine(url: str) -> sa.Engine:
     return sa.create_engine(url, isolation_level="AUTOCOMMIT", poolclass=sa.NullPool)

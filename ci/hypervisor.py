@@ -30,9 +30,9 @@ BUILD_PROGRAMS = {"pkg-config": "pkg-config", "gcc": "gcc"}
 HEADERS_PACKAGE, PYTHON_HEADERS_PACKAGE = "libvirt-dev", "python3-dev"
 
 
-def provide(told: Mapping[str, str] = os.environ) -> None:
+def provide_hypervisor(environ: Mapping[str, str] = os.environ) -> None:
     """Install what is missing, and end what killed test runs have left. Raises Unavailable, and then tests are to skip."""
-    if told.get(libvirt_host.VARIABLE) == NONE:
+    if environ.get(libvirt_host.VARIABLE) == NONE:
         raise Unavailable(f"{libvirt_host.VARIABLE}={NONE} says to do without")
     _provide_programs()
     if not _has_binding():
@@ -68,13 +68,13 @@ def _build_binding() -> None:
     options = ["--quiet", "--no-deps", "--require-hashes", "--no-build-isolation", "--requirement", str(REQUIREMENTS)]
     done = subprocess.run([sys.executable, "-m", "pip", "install", *options], check=False, capture_output=True, text=True)
     if done.returncode:
-        said = [line for line in done.stderr.splitlines() if "error" in line.lower()] or ["pip failed"]
-        raise Unavailable(f"libvirt-python cannot be built: {said[0].strip()}")
+        messages = [line for line in done.stderr.splitlines() if "error" in line.lower()] or ["pip failed"]
+        raise Unavailable(f"libvirt-python cannot be built: {messages[0].strip()}")
 
 
 def main() -> int:
     try:
-        provide()
+        provide_hypervisor()
     except Unavailable as why:
         print(f"The hypervisor could not be had: {why}")
         return 1

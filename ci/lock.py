@@ -25,7 +25,7 @@ HEAD = """\
 """
 
 
-def requirements() -> list[str]:
+def read_requirements() -> list[str]:
     """What setup.cfg asks for, of all extras, each with its bounds."""
     config = configparser.ConfigParser()
     config.read(ROOT / "setup.cfg")
@@ -33,23 +33,23 @@ def requirements() -> list[str]:
     return sorted({line.strip() for text in texts for line in text.splitlines() if line.strip()})
 
 
-def names() -> list[str]:
+def required_names() -> list[str]:
     """The same without bounds."""
-    return [re.split(r"[<>=!~;\s]", line, maxsplit=1)[0] for line in requirements()]
+    return [re.split(r"[<>=!~;\s]", line, maxsplit=1)[0] for line in read_requirements()]
 
 
-def resolve(wanted: Iterable[str]) -> str:
+def resolve_lock(requested: Iterable[str]) -> str:
     """The lock of these requirements, on every platform and Python from the oldest on. Raises CalledProcessError."""
     uv = shutil.which("uv") or str(Path(sys.executable).parent / "uv")
     options = ["--universal", "--python-version", OLDEST_PYTHON, "--generate-hashes", "--only-binary", ":all:"]
     quiet = ["--quiet", "--no-header", "--no-annotate", "--no-emit-index-url", "--no-emit-find-links"]
     command = [uv, "pip", "compile", *options, *quiet, "-"]
-    return subprocess.run(command, input="\n".join(wanted), cwd=ROOT, check=True, text=True, stdout=subprocess.PIPE).stdout
+    return subprocess.run(command, input="\n".join(requested), cwd=ROOT, check=True, text=True, stdout=subprocess.PIPE).stdout
 
 
 def main() -> int:
     try:
-        resolved = resolve(requirements())
+        resolved = resolve_lock(read_requirements())
     except FileNotFoundError:
         print("uv is needed to write the lock: pip install uv", file=sys.stderr)
         return 1

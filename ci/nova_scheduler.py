@@ -47,9 +47,9 @@ def start() -> None:
     from nova import context, objects
     from nova.db.api import api, models
 
-    found = metadata.version("nova")
-    if found != RELEASE:
-        raise ReleaseChanged(f"nova {found} is installed; ci/nova_scheduler.py was written for {RELEASE}")
+    installed = metadata.version("nova")
+    if installed != RELEASE:
+        raise ReleaseChanged(f"nova {installed} is installed; ci/nova_scheduler.py was written for {RELEASE}")
     objects.register_all()
     nova.conf.CONF([], project="nova", default_config_files=[])
     nova.conf.CONF.set_override("connection", "sqlite://", "api_database")
@@ -61,7 +61,7 @@ def start() -> None:
     models.BASE.metadata.create_all(api.get_engine())
 
 
-def describe() -> dict[str, list[str]]:
+def describe_release() -> dict[str, list[str]]:
     """The names of what may bear on placement, by heading of ``docs/nova-scheduler.md``."""
     import nova.conf
     from nova.api.validation.extra_specs import base, validators
@@ -70,7 +70,7 @@ def describe() -> dict[str, list[str]]:
 
     validators.load_validators()
     specs = [spec.name for spec in validators.VALIDATORS.values() if isinstance(spec, base.ExtraSpecValidator)]
-    requested = [each.__name__ for each in request_filter.ALL_REQUEST_FILTERS]
+    requested = [function.__name__ for function in request_filter.ALL_REQUEST_FILTERS]
     return {
         "Filters": [cls.__name__ for cls in filters.all_filters()] + requested,
         "Weighers": [cls.__name__ for cls in weights.all_weighers()],
@@ -89,30 +89,30 @@ class Fleet:
 
         self._world = world
         self._context = context.get_admin_context()
-        self._configure(world["settings"])
-        self._aggregates = [self._aggregate(each) for each in world["aggregates"]]
-        self.hosts = [self._host(each) for each in world["hosts"]]
+        self._set_options(world["settings"])
+        self._aggregates = [self._create_aggregate(entry) for entry in world["aggregates"]]
+        self.hosts = [self._make_host(entry) for entry in world["hosts"]]
         self.filters = {cls.__name__: cls() for cls in filters.all_filters() if cls.__name__ in world["filters"]}
         self.weighers = {cls.__name__: cls() for cls in weights.all_weighers() if cls.__name__ in world["weighers"]}
         self._handler = weights.HostWeightHandler()
         self._manager = host_manager.HostManager.__new__(host_manager.HostManager)  # it would read databases
         self._manager.filter_handler, self._manager.enabled_filters = filters.HostFilterHandler(), []
 
-    def _configure(self, settings: dict[str, Any]) -> None:
+    def _set_options(self, settings: dict[str, Any]) -> None:
         import nova.conf
 
         for name, value in settings.items():
             group = "scheduler" if name in nova.conf.CONF.scheduler else "filter_scheduler"
             nova.conf.CONF.set_override(name, value, group)
 
-    def _aggregate(self, given: dict[str, Any]) -> Any:
+    def _create_aggregate(self, description: dict[str, Any]) -> Any:
         from nova import objects
         from nova.objects import aggregate
 
         row = aggregate._aggregate_create_in_db(
-            self._context, {"name": given["name"], "uuid": str(uuid.uuid4())}, given["metadata"]
+            self._context, {"name": description["name"], "uuid": str(uuid.uuid4())}, description["metadata"]
         )
-        for host in given["hosts"]:
+        for host in description["hosts"]:
             aggregate._host_add_to_db(self._context, row.id, host)
         return objects.Aggregate.get_by_id(self._context, row.id)
 
@@ -124,65 +124,67 @@ class Fleet:
             for kind in (models.AggregateHost, models.AggregateMetadata, models.Aggregate):
                 connection.execute(kind.__table__.delete())
 
-    def _host(self, given: dict[str, Any]) -> Any:
+    def _make_host(self, description: dict[str, Any]) -> Any:
         from nova import objects
         from nova.scheduler import host_manager
 
         now = datetime.datetime.now(datetime.UTC)
-        memory, disk = (given[f"{what}_used"] + given[f"reserved_{what}"] for what in ("memory_mb", "disk_gb"))
+        memory, disk = (
+            description[f"{resource}_used"] + description[f"reserved_{resource}"] for resource in ("memory_mb", "disk_gb")
+        )
         node = objects.ComputeNode(
             uuid=str(uuid.uuid4()),
-            host=given["host"],
-            hypervisor_hostname=given["node"],
-            vcpus=given["vcpus"],
-            vcpus_used=given["vcpus_used"],
-            memory_mb=given["memory_mb"],
+            host=description["host"],
+            hypervisor_hostname=description["node"],
+            vcpus=description["vcpus"],
+            vcpus_used=description["vcpus_used"],
+            memory_mb=description["memory_mb"],
             memory_mb_used=memory,
-            free_ram_mb=given["memory_mb"] - memory,
-            local_gb=given["disk_gb"],
+            free_ram_mb=description["memory_mb"] - memory,
+            local_gb=description["disk_gb"],
             local_gb_used=disk,
-            free_disk_gb=given["disk_gb"] - disk,
+            free_disk_gb=description["disk_gb"] - disk,
             disk_available_least=None,
             updated_at=now,
-            cpu_allocation_ratio=given["cpu_allocation_ratio"],
-            ram_allocation_ratio=given["ram_allocation_ratio"],
-            disk_allocation_ratio=given["disk_allocation_ratio"],
-            hypervisor_type=given["hypervisor_type"],
-            hypervisor_version=given["hypervisor_version"],
-            host_ip=given["host_ip"],
-            cpu_info=json.dumps(given["cpu_info"]),
-            supported_hv_specs=[objects.HVSpec.from_list(each) for each in given["supported_instances"]],
+            cpu_allocation_ratio=description["cpu_allocation_ratio"],
+            ram_allocation_ratio=description["ram_allocation_ratio"],
+            disk_allocation_ratio=description["disk_allocation_ratio"],
+            hypervisor_type=description["hypervisor_type"],
+            hypervisor_version=description["hypervisor_version"],
+            host_ip=description["host_ip"],
+            cpu_info=json.dumps(description["cpu_info"]),
+            supported_hv_specs=[objects.HVSpec.from_list(item) for item in description["supported_instances"]],
             numa_topology=None,
             pci_device_pools=None,
             metrics=None,
             stats={
-                "num_instances": str(given["instances"]),
-                "io_workload": str(max(0, given["instances"] - given["running_vms"])),
-                "failed_builds": str(given["failed_builds"]),
-                **given["stats"],
+                "num_instances": str(description["instances"]),
+                "io_workload": str(max(0, description["instances"] - description["running_vms"])),
+                "failed_builds": str(description["failed_builds"]),
+                **description["stats"],
             },
         )
-        state = host_manager.HostState(given["host"], given["node"], given["cell"])
+        state = host_manager.HostState(description["host"], description["node"], description["cell"])
         service = {
-            "host": given["host"],
+            "host": description["host"],
             "binary": "nova-compute",
-            "disabled": given["disabled"],
+            "disabled": description["disabled"],
             "disabled_reason": None,
-            "forced_down": given["forced_down"],
+            "forced_down": description["forced_down"],
             "created_at": now,
-            "last_seen_up": now - datetime.timedelta(seconds=given["silent_s"]),
+            "last_seen_up": now - datetime.timedelta(seconds=description["silent_s"]),
         }
         servers = self._world["servers"]
-        here = {server: None for server, host in servers.items() if host == given["host"]}
-        state.update(node, service, [each for each in self._aggregates if given["host"] in each.hosts], here)
+        instances = {server: None for server, host in servers.items() if host == description["host"]}
+        state.update(node, service, [item for item in self._aggregates if description["host"] in item.hosts], instances)
         return state
 
     # -- requests --------------------------------------------------------------------------------------------------------------
 
-    def request(self, given: dict[str, Any]) -> Any:
+    def make_request(self, request: dict[str, Any]) -> Any:
         from nova import objects
 
-        flavor = given["flavor"]
+        flavor = request["flavor"]
         return objects.RequestSpec(
             flavor=objects.Flavor(
                 name=flavor["name"],
@@ -194,18 +196,18 @@ class Fleet:
                 swap=flavor["swap_mb"],
                 extra_specs=dict(flavor["extra_specs"]),
             ),
-            image=given["image"] and objects.ImageMeta.from_dict(given["image"]),
-            project_id=given["project_id"],
+            image=request["image"] and objects.ImageMeta.from_dict(request["image"]),
+            project_id=request["project_id"],
             user_id="u",
-            availability_zone=given["availability_zone"],
+            availability_zone=request["availability_zone"],
             num_instances=1,
             instance_uuid=SERVER,
-            ignore_hosts=given["ignore_hosts"],
-            force_hosts=given["force_hosts"],
-            force_nodes=given["force_nodes"],
-            scheduler_hints=given["hints"],
-            requested_destination=self._destination(given),
-            instance_group=self._group(given["group"]),
+            ignore_hosts=request["ignore_hosts"],
+            force_hosts=request["force_hosts"],
+            force_nodes=request["force_nodes"],
+            scheduler_hints=request["hints"],
+            requested_destination=self._make_destination(request),
+            instance_group=self._make_group(request["group"]),
             requested_resources=[],
             request_level_params=objects.RequestLevelParams(),
             pci_requests=None,
@@ -213,49 +215,49 @@ class Fleet:
             is_bfv=False,
         )
 
-    def _destination(self, given: dict[str, Any]) -> Any:
+    def _make_destination(self, request: dict[str, Any]) -> Any:
         from nova import objects
 
-        wanted, move = given["destination"], given["move"]
-        if wanted:
-            return objects.Destination(host=wanted["host"], node=wanted["node"])
+        destination, move = request["destination"], request["move"]
+        if destination:
+            return objects.Destination(host=destination["host"], node=destination["node"])
         if move:
             return objects.Destination(cell=objects.CellMapping(uuid=move["source_cell"]), allow_cross_cell_move=move["cross_cell"])
         return None
 
-    def _group(self, given: dict[str, Any] | None) -> Any:
+    def _make_group(self, group: dict[str, Any] | None) -> Any:
         from nova import objects
 
-        if given is None:
+        if group is None:
             return None
         servers = self._world["servers"]
-        rules = {"max_server_per_host": str(given["max_server_per_host"])} if given["policy"] == "anti-affinity" else {}
+        rules = {"max_server_per_host": str(group["max_server_per_host"])} if group["policy"] == "anti-affinity" else {}
         return objects.InstanceGroup(
             uuid=str(uuid.uuid4()),
-            policy=given["policy"],
-            policies=[given["policy"]],
+            policy=group["policy"],
+            policies=[group["policy"]],
             _rules=rules,
-            members=given["members"],
-            hosts=sorted({servers[member] for member in given["members"]}),
+            members=group["members"],
+            hosts=sorted({servers[member] for member in group["members"]}),
         )
 
-    def answers(self, given: dict[str, Any]) -> Answers:
+    def answer_request(self, request: dict[str, Any]) -> Answers:
         """By filter: for each host whether it passes, or the error that the filter raises; by weigher: what it says of ``left``."""
-        spec = self.request(given)
+        spec = self.make_request(request)
         passes: dict[str, list[Any]] = {
-            name: [_tried(each, host, spec) for host in self.hosts] for name, each in self.filters.items()
+            name: [_try_filter(host_filter, host, spec) for host in self.hosts] for name, host_filter in self.filters.items()
         }
-        passes |= {name: self._demanded(name, given) for name in REQUEST_FILTERS}
+        passes |= {name: self._match_demand(name, request) for name in REQUEST_FILTERS}
         requested = list(self._manager.get_filtered_hosts(list(self.hosts), spec))
         passes[REQUESTED] = [host in requested for host in self.hosts]
-        left = [self.hosts[index] for index in given["left"]]
-        return {"filters": passes, "weighers": self._weights(left, spec), "totals": self._totals(left, spec)}
+        remaining = [self.hosts[index] for index in request["left"]]
+        return {"filters": passes, "weighers": self._weigh_hosts(remaining, spec), "totals": self._total_weights(remaining, spec)}
 
-    def _demanded(self, name: str, given: dict[str, Any]) -> list[bool]:
+    def _match_demand(self, name: str, request: dict[str, Any]) -> list[bool]:
         from nova import exception
         from nova.scheduler import request_filter
 
-        spec = self.request(given | {"destination": None, "move": None})
+        spec = self.make_request(request | {"destination": None, "move": None})
         try:
             getattr(request_filter, name)(self._context, spec)
         except exception.RequestFilterFailed:
@@ -263,42 +265,42 @@ class Fleet:
         demand = spec.requested_destination
         required = [set(one_of.split(",")) for one_of in (demand.aggregates or ())] if demand else []
         forbidden = set(demand.forbidden_aggregates or ()) if demand else set()
-        theirs = [{each.uuid for each in host.aggregates} for host in self.hosts]
-        return [all(one_of & have for one_of in required) and not forbidden & have for have in theirs]
+        host_aggregates = [{aggregate.uuid for aggregate in host.aggregates} for host in self.hosts]
+        return [all(one_of & have for one_of in required) and not forbidden & have for have in host_aggregates]
 
-    def _weights(self, left: list[Any], spec: Any) -> dict[str, dict[str, list[float]]]:
+    def _weigh_hosts(self, remaining: list[Any], spec: Any) -> dict[str, dict[str, list[float]]]:
         from nova import weights
 
-        found = {}
+        by_weigher = {}
         for name, weigher in self.weighers.items():
-            objects = [weights.WeighedObject(host, 0.0) for host in left]
+            objects = [weights.WeighedObject(host, 0.0) for host in remaining]
             scaled = weights.normalize(weigher.weigh_objects(objects, spec), minval=weigher.minval, maxval=weigher.maxval)
-            found[name] = {
-                "raw": [float(weigher._weigh_object(host, spec)) for host in left],
-                "normalised": [float(each) for each in scaled],
-                "multiplier": [float(weigher.weight_multiplier(host)) for host in left],
+            by_weigher[name] = {
+                "raw": [float(weigher._weigh_object(host, spec)) for host in remaining],
+                "normalised": [float(value) for value in scaled],
+                "multiplier": [float(weigher.weight_multiplier(host)) for host in remaining],
             }
-        return found
+        return by_weigher
 
-    def _totals(self, left: list[Any], spec: Any) -> list[float]:
-        ranked = self._handler.get_weighed_objects(list(self.weighers.values()), left, spec)
-        by_host = {id(each.obj): each.weight for each in ranked}
-        return [by_host[id(host)] for host in left]
+    def _total_weights(self, remaining: list[Any], spec: Any) -> list[float]:
+        ranked = self._handler.get_weighed_objects(list(self.weighers.values()), remaining, spec)
+        by_host = {id(weighed.obj): weighed.weight for weighed in ranked}
+        return [by_host[id(host)] for host in remaining]
 
 
-def _tried(one: Any, host: Any, spec: Any) -> bool | str:
+def _try_filter(one: Any, host: Any, spec: Any) -> bool | str:
     try:
         return bool(one.host_passes(host, spec))
     except Exception as error:  # noqa: BLE001 - its name is the answer
         return type(error).__name__
 
 
-def answer(lines: Iterable[str]) -> Iterator[list[Answers]]:
+def answer_worlds(lines: Iterable[str]) -> Iterator[list[Answers]]:
     """For each world the answers to its requests."""
     for line in lines:
         fleet = Fleet(json.loads(line))
         try:
-            yield [fleet.answers(each) for each in fleet._world["requests"]]
+            yield [fleet.answer_request(request) for request in fleet._world["requests"]]
         finally:
             fleet.close()
 
@@ -312,9 +314,9 @@ def main(arguments: list[str]) -> int:
         print(error, file=sys.stderr)
         return 2
     if arguments == ["describe"]:
-        json.dump(describe(), sys.stdout)
+        json.dump(describe_release(), sys.stdout)
         return 0
-    for answers in answer(sys.stdin):
+    for answers in answer_worlds(sys.stdin):
         print(json.dumps(answers), flush=True)
     return 0
 

@@ -22,7 +22,7 @@ SECTION = re.compile(r"^## (\S+) \((\d{4}-\d\d-\d\d)\)$", re.MULTILINE)
 """The heading of a release in the changelog: ``## 0.1.0 (2026-01-31)``."""
 
 
-def version() -> str:
+def read_version() -> str:
     """The version of this checkout."""
     config = configparser.ConfigParser()
     config.read(ROOT / "setup.cfg")
@@ -31,31 +31,31 @@ def version() -> str:
 
 def newest_described() -> str | None:
     """The version of the newest section of the changelog; None if it has no section of a release."""
-    found = SECTION.search((ROOT / "CHANGELOG.md").read_text())
-    return found[1] if found else None
+    section = SECTION.search((ROOT / "CHANGELOG.md").read_text())
+    return section[1] if section else None
 
 
 def main() -> int:
-    name = version()
+    name = read_version()
     if newest_described() != name:
         print(f"CHANGELOG.md does not begin with {name}, the version in setup.cfg: head its newest section ## {name} (YYYY-MM-DD)")
         return 1
-    if _git("status", "--porcelain"):
+    if _run_git("status", "--porcelain"):
         print("Commit or discard your changes first: a release is made of a commit")
         return 1
-    if _git("tag", "--list", f"v{name}"):
+    if _run_git("tag", "--list", f"v{name}"):
         print(f"The tag v{name} exists: raise the version in setup.cfg, or remove the tag")
         return 1
     try:
-        built = wheels.build(ROOT / "dist")
+        built = wheels.build_wheel(ROOT / "dist")
     except wheels.NotBuilt:
         return 1
-    _git("tag", "--annotate", f"v{name}", "--message", f"Superconductor {name}")
+    _run_git("tag", "--annotate", f"v{name}", "--message", f"Superconductor {name}")
     print(f"Made {built.relative_to(ROOT)} and the tag v{name}")
     return 0
 
 
-def _git(*arguments: str) -> str:
+def _run_git(*arguments: str) -> str:
     return subprocess.run(("git", *arguments), cwd=ROOT, check=True, capture_output=True, text=True).stdout.strip()  # noqa: S607 - git of the PATH
 
 

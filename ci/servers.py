@@ -51,11 +51,15 @@ class Outcome(Object, frozen=True, kw_only=True):
     """The command that administers a broker of our own."""
 
     @property
-    def name(self) -> str:
+    def server_name(self) -> str:
         return CLASSES[self.variable].NAME
 
     def __str__(self) -> str:
-        return f"{self.name}: {self.how}, {mask_url(self.url)}" if self.url else f"{self.name} could not be had: {self.how}"
+        return (
+            f"{self.server_name}: {self.how}, {mask_url(self.url)}"
+            if self.url
+            else f"{self.server_name} could not be had: {self.how}"
+        )
 
 
 class Owner(Object, frozen=True):
@@ -66,25 +70,29 @@ class Owner(Object, frozen=True):
 
 
 @contextlib.contextmanager
-def servers(wanted: Sequence[str] = tuple(CLASSES), *, told: Mapping[str, str] = os.environ) -> Iterator[list[Outcome]]:
+def provided_servers(
+    variables: Sequence[str] = tuple(CLASSES), *, environ: Mapping[str, str] = os.environ
+) -> Iterator[list[Outcome]]:
     """Find or start the servers, say how it went, and clean up at the end. One that cannot be had is an outcome, not an error."""
     sweep_folders()
     at_the_end = contextlib.ExitStack()
     try:
-        outcomes = {variable: find(variable, told) for variable in wanted}
+        outcomes = {variable: find_server(variable, environ) for variable in variables}
         for outcome in outcomes.values():
             _sweep_found(outcome, scratch.is_left_over)
             at_the_end.callback(_sweep_found, outcome, lambda name: scratch.belongs_to(name, scratch.run()))
-        missing = [variable for variable, outcome in outcomes.items() if not outcome.url and told.get(variable) in (None, "", OWN)]
+        missing = [
+            variable for variable, outcome in outcomes.items() if not outcome.url and environ.get(variable) in (None, "", OWN)
+        ]
         if missing:
-            outcomes |= at_the_end.enter_context(_own(missing))
-        yield [outcomes[variable] for variable in wanted]
+            outcomes |= at_the_end.enter_context(_own_servers(missing))
+        yield [outcomes[variable] for variable in variables]
     finally:
-        with _uninterrupted():
+        with _ignore_interrupts():
             at_the_end.close()
 
 
-def environment(outcomes: Sequence[Outcome]) -> dict[str, str]:
+def server_environment(outcomes: Sequence[Outcome]) -> dict[str, str]:
     """What tests are told of the servers."""
     variables = {outcome.variable: outcome.url or NONE for outcome in outcomes}
     for outcome in outcomes:
@@ -93,9 +101,9 @@ def environment(outcomes: Sequence[Outcome]) -> dict[str, str]:
     return variables | {scratch.RUN_VARIABLE: scratch.run()}
 
 
-def find(variable: str, told: Mapping[str, str] = os.environ) -> Outcome:
+def find_server(variable: str, environ: Mapping[str, str] = os.environ) -> Outcome:
     """The server that the variable names, or the one with the usual login; an outcome without a URL where tests cannot use it."""
-    named = told.get(variable)
+    named = environ.get(variable)
     if named == NONE:
         return Outcome(variable=variable, how=f"{variable}={NONE} says to do without")
     if named == OWN:
@@ -122,24 +130,24 @@ def sweep_folders(folder: Path | None = None) -> list[Path]:
 
 
 @contextlib.contextmanager
-def _own(variables: Sequence[str]) -> Iterator[dict[str, Outcome]]:
+def _own_servers(variables: Sequence[str]) -> Iterator[dict[str, Outcome]]:
     """Servers of our own, for those of the variables for which there can be one."""
     place = Path(tempfile.mkdtemp(prefix=PREFIX))
     place.chmod(0o711)  # PostgreSQL runs as another user than root
     owner = Owner(pid=os.getpid(), started=processes.start_time_of(os.getpid()))
     (place / "owner.json").write_bytes(msgspec.json.encode(owner))
-    mine = {variable: CLASSES[variable](place / variable) for variable in variables}
+    new_servers = {variable: CLASSES[variable](place / variable) for variable in variables}
     try:
         with ThreadPoolExecutor() as threads:
-            outcomes = dict(zip(mine, threads.map(_begin, mine, mine.values()), strict=True))
+            outcomes = dict(zip(new_servers, threads.map(_start_server, new_servers, new_servers.values()), strict=True))
         yield outcomes
     finally:
-        for server in mine.values():
+        for server in new_servers.values():
             server.stop()
         shutil.rmtree(place)
 
 
-def _begin(variable: str, server: Server) -> Outcome:
+def _start_server(variable: str, server: Server) -> Outcome:
     try:
         server.install_missing()  # packages are installed one after another, which is seen to there
         server.start()
@@ -152,13 +160,13 @@ def _begin(variable: str, server: Server) -> Outcome:
 def _sweep_found(outcome: Outcome, is_ours: Callable[[str], bool]) -> None:
     if outcome.url:
         try:
-            found.sweep(outcome.url, is_ours)
+            found.remove_leftovers(outcome.url, is_ours)
         except (sa.exc.SQLAlchemyError, LookupError) as error:
-            print(f"{outcome.name}: what tests have left could not be removed: {error}", file=sys.stderr)
+            print(f"{outcome.server_name}: what tests have left could not be removed: {error}", file=sys.stderr)
 
 
 @contextlib.contextmanager
-def _uninterrupted() -> Iterator[None]:
+def _ignore_interrupts() -> Iterator[None]:
     """Cleaning up takes seconds, and who presses Ctrl-C twice wants it done too."""
     before = {number: signal.signal(number, signal.SIG_IGN) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
@@ -172,13 +180,13 @@ def main(command: Sequence[str]) -> int:
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))  # through everything that cleans up
     if not command:
         for variable in CLASSES:
-            outcome = find(variable)
-            print(outcome if outcome.url else f"{outcome.name}: would be our own, as {outcome.how}")
+            outcome = find_server(variable)
+            print(outcome if outcome.url else f"{outcome.server_name}: would be our own, as {outcome.how}")
         return 0
-    with servers() as outcomes:
+    with provided_servers() as outcomes:
         for outcome in outcomes:
             print(outcome, file=sys.stderr, flush=True)
-        return run(command, Path.cwd(), {**os.environ, **environment(outcomes)})
+        return run(command, Path.cwd(), {**os.environ, **server_environment(outcomes)})
 
 
 if __name__ == "__main__":

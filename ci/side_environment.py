@@ -26,23 +26,23 @@ class SideEnvironment(NamedTuple):
     requirements: tuple[str, ...]
     variable: str
 
-    def provide(self, told: Mapping[str, str] = os.environ) -> Path:
+    def provide_python(self, environ: Mapping[str, str] = os.environ) -> Path:
         """The interpreter that has the packages. Raises NotInstalled."""
-        if given := told.get(self.variable):
-            return Path(given)
+        if interpreter := environ.get(self.variable):
+            return Path(interpreter)
         place = ROOT / self.folder
-        python, installed, wanted = place / "bin" / "python", place / ".installed", "\n".join(self.requirements)
-        if not installed.exists() or installed.read_text() != wanted:
+        python, installed, requirements_text = place / "bin" / "python", place / ".installed", "\n".join(self.requirements)
+        if not installed.exists() or installed.read_text() != requirements_text:
             print(f"  installing {', '.join(self.requirements)} in {place}", flush=True)
             self._run(sys.executable, "-m", "venv", "--clear", str(place))
             self._run(str(python), "-m", "pip", "install", "--quiet", *self.requirements)
-            installed.write_text(wanted)
+            installed.write_text(requirements_text)
         return python
 
     def _run(self, *command: str) -> None:
         if subprocess.run(command, check=False).returncode:
-            what = f"{', '.join(self.requirements)} could not be installed in {self.folder}"
-            raise NotInstalled(f"{what}; {self.variable} may name an interpreter that has it")
+            message = f"{', '.join(self.requirements)} could not be installed in {self.folder}"
+            raise NotInstalled(f"{message}; {self.variable} may name an interpreter that has it")
 
 
 NOVA = SideEnvironment(".venv-nova", ("nova==34.0.0",), "SC_TEST_NOVA")

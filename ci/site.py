@@ -46,7 +46,7 @@ def main() -> int:
     write_api_reference()
     write_navigation()
     try:
-        python = side_environment.SITE.provide()
+        python = side_environment.SITE.provide_python()
     except side_environment.NotInstalled as error:
         print(error)
         return 1
@@ -64,15 +64,15 @@ def main() -> int:
 def gather_pages() -> None:
     """Copy the Markdown files of the repository, and every file that they link to."""
     for page in [*(ROOT / name for name in TOP), *sorted((ROOT / "docs").rglob("*.md"))]:
-        _copy(page)
+        _copy_file(page)
         if page.suffix == ".md":
             for link in _LINK.findall(page.read_text()):
                 linked = (page.parent / link).resolve()
                 if linked.is_file() and linked.is_relative_to(ROOT):
-                    _copy(linked)
+                    _copy_file(linked)
 
 
-def _copy(file: Path) -> None:
+def _copy_file(file: Path) -> None:
     copied = PAGES / file.relative_to(ROOT)
     copied.parent.mkdir(parents=True, exist_ok=True)
     shutil.copyfile(file, copied)

@@ -135,13 +135,13 @@ def run_chaos(*arguments: str) -> None:
 def last_failed(cache: Path) -> list[str]:
     """The tests that failed in the run which kept its cache here; none where it did not come so far as to keep one."""
     try:
-        found: dict[str, bool] = json.loads((cache / "v" / "cache" / "lastfailed").read_text())
+        failures: dict[str, bool] = json.loads((cache / "v" / "cache" / "lastfailed").read_text())
     except FileNotFoundError:
         return []
-    return sorted(found)
+    return sorted(failures)
 
 
-def lint() -> None:
+def check_style() -> None:
     run_all(
         partial(run, BIN / "ruff", "check", "."),
         partial(run, BIN / "ruff", "format", "--check", "."),
@@ -149,20 +149,20 @@ def lint() -> None:
     )
 
 
-def audit() -> None:
+def run_audit() -> None:
     run(sys.executable, ROOT / "ci" / "audit.py")
 
 
-def typing() -> None:
+def check_types() -> None:
     run(sys.executable, "-m", "mypy")
 
 
-def unit() -> None:
+def run_unit_tests() -> None:
     # They wait less than the others, so more processes than these cost more than they save.
     run_tests("-n", os.environ.get("TEST_PROCESSES", "4"), "tests/unit", "tests/packaging")
 
 
-def properties() -> None:
+def run_property_tests() -> None:
     """The unit tests with all examples of their properties, of which the usual run tries a tenth."""
     run_tests("tests/unit", environment={"TEST_EXAMPLES": "all"})
 
@@ -174,19 +174,19 @@ ALONE = (
 """Fault tests that start many processes and kill some: they want most of the machine."""
 
 
-def functional() -> None:
+def run_functional_tests() -> None:
     """Rooms and crashes together; then the tests that kill processes, a file of them at a time in each process of tests."""
     alone = [f"tests/faults/{name}.py" for name in ALONE]
     together = ("tests/functional", "tests/faults", *(f"--ignore={name}" for name in alone))
     run_all(partial(run_tests, "--durations=15", *together), partial(run_tests, "--durations=15", "--dist", "loadfile", *alone))
 
 
-def libvirt() -> None:
+def run_libvirt_tests() -> None:
     """Real guests without KVM, each test with a libvirtd of its own."""
     run_tests("-n", os.environ.get("TEST_PROCESSES", "3"), "--durations=10", "tests/libvirt")
 
 
-def install() -> None:
+def check_install() -> None:
     """Build the image that an operator builds; run every role in it, and in a machine with systemd; render the Helm chart."""
     from deploy import packages  # only here: some stages run where not all that this needs is installed
     from deploy.unavailable import Unavailable
@@ -197,11 +197,11 @@ def install() -> None:
             packages.install_packages(*missing)
         except Unavailable as why:
             raise StageFailed(str(why)) from None
-    helm = {side_environment.HELM.variable: str(_provided(side_environment.HELM))}
+    helm = {side_environment.HELM.variable: str(_provide_tools(side_environment.HELM))}
     run_tests("-n", "0", "--durations=5", "tests/install", environment=helm)
 
 
-def wheel() -> None:
+def check_wheel() -> None:
     """Build the wheel from a copy of what belongs in it, install it into an environment of its own, and test that."""
     with tempfile.TemporaryDirectory(prefix="venv-") as name:
         try:
@@ -211,7 +211,7 @@ def wheel() -> None:
         run(python, ROOT / "ci" / "stages.py", "installed")
 
 
-def installed() -> None:
+def check_installed() -> None:
     """Test the package that is installed for this interpreter from a folder without our sources, which could hide what it lacks.
 
     Not with all unit tests again: with those that import every module, start the commands and load the plug-ins.
@@ -231,19 +231,19 @@ def installed() -> None:
         )
 
 
-def matrix() -> None:
+def run_matrix() -> None:
     """All functional and fault tests on every server that they name, with all examples of their properties."""
     run_tests("tests/functional", "tests/faults", environment={"TEST_MATRIX": "all", "TEST_EXAMPLES": "all"})
 
 
-def newest() -> None:
+def check_newest() -> None:
     """Unit and functional tests with the newest release of every dependency, also where ``setup.cfg`` does not allow it yet."""
     with tempfile.TemporaryDirectory(prefix="newest-") as name:
         place, source = Path(name), Path(name) / "source"
         shutil.copytree(ROOT, source, ignore=_not_copied)
         python = place / "venv" / "bin" / "python"
         run(sys.executable, "-m", "venv", place / "venv")
-        run(python, "-m", "pip", "install", "--quiet", "--upgrade", "--only-binary", ":all:", *lock.names())
+        run(python, "-m", "pip", "install", "--quiet", "--upgrade", "--only-binary", ":all:", *lock.required_names())
         run(python, "-m", "pip", "install", "--quiet", "--no-deps", "--no-build-isolation", "--editable", source)
         run(python, "-m", "pip", "list", "--format", "freeze")
         run(python, source / "ci" / "stages.py", "unit", "functional", cwd=source)
@@ -251,39 +251,39 @@ def newest() -> None:
 
 def _not_copied(folder: str, names: list[str]) -> set[str]:
     """What a copy of the checkout leaves out. Folders further down have programs that are called build."""
-    found = shutil.ignore_patterns(".*", "*.egg-info", "__pycache__")(folder, names)
-    return found | {"build", "dist"} if Path(folder) == ROOT else found
+    ignored = shutil.ignore_patterns(".*", "*.egg-info", "__pycache__")(folder, names)
+    return ignored | {"build", "dist"} if Path(folder) == ROOT else ignored
 
 
 def nova_schemas() -> None:
     """Ask every route that Nova has too, in all versions that change it, and compare with the schemas of an installed Nova."""
-    run(sys.executable, "-m", "tests.conformance", "--nova", _provided(side_environment.NOVA))
+    run(sys.executable, "-m", "tests.conformance", "--nova", _provide_tools(side_environment.NOVA))
 
 
 def nova_filters() -> None:
     """Ask filters and weighers about random hosts and requests, and compare with those of an installed Nova."""
-    run(sys.executable, "-m", "tests.conformance.scheduler", "--nova", _provided(side_environment.NOVA))
+    run(sys.executable, "-m", "tests.conformance.scheduler", "--nova", _provide_tools(side_environment.NOVA))
 
 
-def fuzz() -> None:
+def fuzz_api() -> None:
     """Send the API what schemathesis makes of its own description, which another tool has found valid."""
-    run(sys.executable, "-m", "tests.conformance.fuzz", "--tools", _provided(side_environment.SCHEMATHESIS).parent)
+    run(sys.executable, "-m", "tests.conformance.fuzz", "--tools", _provide_tools(side_environment.SCHEMATHESIS).parent)
 
 
-def _provided(environment: side_environment.SideEnvironment) -> Path:
+def _provide_tools(environment: side_environment.SideEnvironment) -> Path:
     try:
-        return environment.provide()
+        return environment.provide_python()
     except side_environment.NotInstalled as error:
         raise StageFailed(str(error)) from error
 
 
-def clients() -> None:
+def run_client_tests() -> None:
     """Real clients against an all-in-one and a region with a real Keystone; each command works on what those before it made."""
     from ci import clients as programs  # only here: some stages run where not all that this needs is installed
     from deploy.unavailable import Unavailable
 
     try:
-        programs.provide()
+        programs.provide_environments()
     except Unavailable as why:
         raise StageFailed(str(why)) from None
     # Not repeated where they fail: a test by itself would lack what those before it made.
@@ -299,7 +299,7 @@ def bench_smoke() -> None:
         raise StageFailed(", ".join(failed))
 
 
-def chaos() -> None:
+def run_short_chaos() -> None:
     """Load and faults on a region of real processes for 40 seconds, and the strict verdict."""
     if not region_can_be_had() and any(os.environ.get(variable) for variable in ACCEPT):
         print("  RabbitMQ or MariaDB is not installed: left out")
@@ -315,7 +315,7 @@ def chaos_libvirt() -> None:
     run_chaos("--driver", "libvirt", "--seed", "1", "--duration", "30")
 
 
-def mixed() -> None:
+def run_mixed_releases() -> None:
     """45 seconds with two releases: every process changes from the older one to this one, back, and to this one again."""
     if not region_can_be_had() and any(os.environ.get(variable) for variable in ACCEPT):
         print("  RabbitMQ or MariaDB is not installed: left out")
@@ -349,7 +349,7 @@ CLUSTERS = (
 """Arguments of chaos, each with one kind of cluster, and a seed by which each node has its turn."""
 
 
-def clusters() -> None:
+def run_clusters() -> None:
     """Tests of databases and brokers with several nodes, and load and faults on each kind."""
     usual = ("--duration", "90", "--every", "18")
     run_all(
@@ -372,38 +372,38 @@ def region_can_be_had() -> bool:
     return all(packages.find_program(server.PROGRAM, server.PLACES) for server in (RabbitMQ, MariaDB))
 
 
-def site() -> None:
+def build_site() -> None:
     """The documentation as a site; a link that leads nowhere fails."""
     run(sys.executable, ROOT / "ci" / "site.py")
 
 
 STAGES: dict[str, Callable[[], None]] = {
-    "lint": lint,
-    "audit": audit,
-    "typing": typing,
-    "site": site,
-    "unit": unit,
-    "functional": functional,
-    "libvirt": libvirt,
-    "wheel": wheel,
+    "lint": check_style,
+    "audit": run_audit,
+    "typing": check_types,
+    "site": build_site,
+    "unit": run_unit_tests,
+    "functional": run_functional_tests,
+    "libvirt": run_libvirt_tests,
+    "wheel": check_wheel,
     "bench-smoke": bench_smoke,
-    "chaos": chaos,
-    "mixed": mixed,
+    "chaos": run_short_chaos,
+    "mixed": run_mixed_releases,
     "chaos-libvirt": chaos_libvirt,
 }
 BY_NAME: dict[str, Callable[[], None]] = {
-    "properties": properties,
-    "matrix": matrix,
-    "newest": newest,
+    "properties": run_property_tests,
+    "matrix": run_matrix,
+    "newest": check_newest,
     "nova-schemas": nova_schemas,
     "nova-filters": nova_filters,
-    "fuzz": fuzz,
-    "clients": clients,
-    "install": install,
-    "clusters": clusters,
+    "fuzz": fuzz_api,
+    "clients": run_client_tests,
+    "install": check_install,
+    "clusters": run_clusters,
 }
 """Stages that run only where they are named: what they check is built on request, or is more of what the others do."""
-PARTS: dict[str, Callable[[], None]] = {"installed": installed}
+PARTS: dict[str, Callable[[], None]] = {"installed": check_installed}
 """What can be asked for by name but is part of another stage."""
 
 
@@ -422,7 +422,7 @@ def main(arguments: Sequence[str]) -> int:
         print(f"== {name}", flush=True)
         began = time.monotonic()
         try:
-            with served(name, missing):
+            with given_servers(name, missing):
                 (STAGES | BY_NAME | PARTS)[name]()
         except StageFailed as error:
             result = f"FAILED ({error})"
@@ -442,7 +442,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 @contextlib.contextmanager
-def served(name: str, missing: list[str]) -> Iterator[None]:
+def given_servers(name: str, missing: list[str]) -> Iterator[None]:
     """The servers a stage wants, in the environment of its commands; what cannot be had is added to ``missing``."""
     if name in WITH_GUESTS:
         _provide_hypervisor(missing)
@@ -450,14 +450,14 @@ def served(name: str, missing: list[str]) -> Iterator[None]:
         yield
         return
     # Only here: some stages run where not all that this needs is installed.
-    from ci.servers import environment, servers
+    from ci.servers import provided_servers, server_environment
 
-    with servers() as outcomes:
+    with provided_servers() as outcomes:
         for outcome in outcomes:
             print(" ", outcome, flush=True)
         missing += [str(outcome) for outcome in outcomes if not outcome.url]
         before = dict(os.environ)
-        os.environ.update(environment(outcomes))
+        os.environ.update(server_environment(outcomes))
         try:
             yield
         finally:
@@ -470,7 +470,7 @@ def _provide_hypervisor(missing: list[str]) -> None:
     from deploy.unavailable import Unavailable
 
     try:
-        hypervisor.provide()
+        hypervisor.provide_hypervisor()
     except Unavailable as why:
         missing.append(f"The hypervisor could not be had: {why}")
         print(" ", missing[-1], flush=True)

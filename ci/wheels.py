@@ -25,7 +25,7 @@ def install_into(folder: Path) -> Path:
     """Make ``folder`` a virtual environment with a wheel built for it and what tests need; its interpreter. Raises NotBuilt."""
     with tempfile.TemporaryDirectory(prefix="wheel-") as name:
         place = Path(name)
-        built = build(place / "dist")
+        built = build_wheel(place / "dist")
         locked = ("--require-hashes", "--only-binary", ":all:", "--requirement", ROOT / "requirements.lock")
         _run(*PIP, "download", "--quiet", "--dest", place / "locked", *locked)
         _run(sys.executable, "-m", "venv", "--clear", folder)
@@ -36,14 +36,14 @@ def install_into(folder: Path) -> Path:
     return python
 
 
-def build(folder: Path) -> Path:
+def build_wheel(folder: Path) -> Path:
     """Build the wheel of this checkout into ``folder``; its path. Raises NotBuilt."""
     with tempfile.TemporaryDirectory(prefix="wheel-") as name:
-        source, made = Path(name) / "source", Path(name) / "dist"
+        source, wheel_folder = Path(name) / "source", Path(name) / "dist"
         copy_sources(source)
         # Built by the locked packages of this environment, not by what an isolated one would fetch.
-        _run(*PIP, "wheel", "--quiet", "--no-deps", "--no-build-isolation", "--wheel-dir", made, source)
-        (built,) = made.glob("*.whl")
+        _run(*PIP, "wheel", "--quiet", "--no-deps", "--no-build-isolation", "--wheel-dir", wheel_folder, source)
+        (built,) = wheel_folder.glob("*.whl")
         folder.mkdir(parents=True, exist_ok=True)
         return Path(shutil.copy(built, folder))
 

@@ -83,7 +83,7 @@ class Image:
     """The image of this checkout, in a store of its own. ``wheel``: what is installed in it."""
 
     def __init__(self, folder: Path) -> None:
-        self.wheel = wheels.build(folder / "dist")
+        self.wheel = wheels.build_wheel(folder / "dist")
         storage = ["--root", str(folder / "storage"), "--runroot", str(folder / "run"), "--storage-driver", "overlay"]
         self._buildah = storage
         self.podman = ["podman", "--cgroup-manager", "cgroupfs", "--runtime", "runc", *storage]

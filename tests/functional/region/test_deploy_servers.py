@@ -18,7 +18,7 @@ import pytest
 import sqlalchemy as sa
 
 from ci import found, stages
-from ci.servers import Outcome, environment, servers, sweep_folders
+from ci.servers import Outcome, provided_servers, server_environment, sweep_folders
 from deploy import packages, ports, processes
 from deploy.servers import MariaDB, PostgreSQL, RabbitMQ, Server, Unavailable
 from tests.support import scratch
@@ -242,9 +242,9 @@ def test_an_existing_server_stays_running_and_clean(started: Callable[[type[Serv
     young, foreign = scratch.new_name(), "sctest_of_somebody_else"
     _sql(server.admin_url, f"CREATE DATABASE {old}", f"CREATE DATABASE {foreign}")
 
-    with servers([MYSQL], told={MYSQL: server.admin_url}) as outcomes:
+    with provided_servers([MYSQL], environ={MYSQL: server.admin_url}) as outcomes:
         assert outcomes == [Outcome(variable=MYSQL, url=server.admin_url, how="found")]
-        assert environment(outcomes) == {MYSQL: server.admin_url, scratch.RUN_VARIABLE: scratch.run()}
+        assert server_environment(outcomes) == {MYSQL: server.admin_url, scratch.RUN_VARIABLE: scratch.run()}
         assert old not in _names(server.admin_url)
         _sql(server.admin_url, f"CREATE DATABASE {young}")
 
@@ -261,8 +261,8 @@ def test_a_server_that_cannot_be_had_is_named(capfd: pytest.CaptureFixture[str],
         (f"mysql+pymysql://root@127.0.0.1:{port}/mysql", f"{MYSQL} names one, but nothing listens on 127.0.0.1:{port}"),
         (NONE, f"{MYSQL}=none says to do without"),
     ):
-        with servers([MYSQL], told={MYSQL: told}) as outcomes:
-            assert environment(outcomes)[MYSQL] == NONE
+        with provided_servers([MYSQL], environ={MYSQL: told}) as outcomes:
+            assert server_environment(outcomes)[MYSQL] == NONE
         assert stages.say_missing([str(outcome) for outcome in outcomes]) is False
         assert f"MariaDB could not be had: {why}\n" in capfd.readouterr().out
 
@@ -280,10 +280,10 @@ def test_the_reason_shows_no_password(started: Callable[[type[Server]], Server])
 
 RUN = """
 import signal, sys, time
-from ci.servers import servers
+from ci.servers import provided_servers
 signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(1))
 signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored by all that a shell starts in the background
-with servers([sys.argv[1]], told={sys.argv[1]: "own"}) as outcomes:
+with provided_servers([sys.argv[1]], environ={sys.argv[1]: "own"}) as outcomes:
     print(outcomes[0].url or outcomes[0].how, flush=True)
     time.sleep(600)  # until a signal ends it
 """
@@ -312,7 +312,7 @@ def test_servers_of_a_run_are_gone_after_it(how: signal.Signals, place: Path) ->
 
 
 def test_a_new_server_can_be_asked_for() -> None:
-    with servers([MYSQL], told={MYSQL: OWN}) as (outcome,):
+    with provided_servers([MYSQL], environ={MYSQL: OWN}) as (outcome,):
         if not outcome.url:
             pytest.skip(outcome.how)
         assert outcome.how == "started for this run"

@@ -17,14 +17,14 @@ def _nothing_accepted(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_skipped_advisories_are_named_and_not_counted(capsys: pytest.CaptureFixture[str]) -> None:
-    assert audit.judged([AUDITED, SKIPPED])
+    assert audit.are_packages_clean([AUDITED, SKIPPED])
     said = capsys.readouterr().out
     assert "1 packages audited, 0 advisories, 1 packages not audited" in said
     assert "not audited: falcon" in said
 
 
 def test_an_advisory_fails_the_audit(capsys: pytest.CaptureFixture[str]) -> None:
-    assert not audit.judged([AUDITED, VULNERABLE])
+    assert not audit.are_packages_clean([AUDITED, VULNERABLE])
     assert "waitress 3.0.2: PYSEC-1, fixed in 3.0.3" in capsys.readouterr().out
 
 
@@ -32,7 +32,7 @@ def test_an_advisory_fails_the_audit(capsys: pytest.CaptureFixture[str]) -> None
 def test_an_audit_of_nothing_fails_unless_accepted(
     packages: list[dict[str, str]], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert not audit.judged(packages)
+    assert not audit.are_packages_clean(packages)
     assert "NOT AUDITED" in capsys.readouterr().out
     monkeypatch.setenv(audit.ACCEPT, "1")
-    assert audit.judged(packages)
+    assert audit.are_packages_clean(packages)

@@ -17,14 +17,14 @@ class Code:
 
 
 def test_paths_are_compared_without_parameter_names() -> None:
-    assert nova_contract.plain("/servers/{server_id}/tags/{id}") == "/servers/{}/tags/{}"
+    assert nova_contract.plain_path("/servers/{server_id}/tags/{id}") == "/servers/{}/tags/{}"
 
 
 def test_a_misfit_names_the_refusals_of_every_branch() -> None:
     branch = {"type": "object", "properties": {"id": {"type": "string"}}, "required": ["id"], "additionalProperties": False}
     schema = {"type": "object", "properties": {"server": {"oneOf": [branch, {"type": "null"}]}}}
     [error] = jsonschema.Draft202012Validator(schema).iter_errors({"server": {"id": 1, "more": 2}})
-    told = nova_contract.describe(error)
+    told = nova_contract.describe_error(error)
     assert told.startswith("server: no branch fits: ")
     assert "server/id: 1 is not of type 'string'" in told
     assert "'more' was unexpected" in told
@@ -32,4 +32,4 @@ def test_a_misfit_names_the_refusals_of_every_branch() -> None:
 
 
 def test_a_method_that_was_removed_is_not_served() -> None:
-    assert not nova_contract.served(Code(removed=True), (2, 1))
+    assert not nova_contract.is_served(Code(removed=True), (2, 1))
