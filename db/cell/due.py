@@ -8,6 +8,7 @@ from db import processes, secrets
 from db.cell import feed
 from db.cell.instances import BUILDS, OVERDUE
 from db.cell.tables import builds, cell_dead_letters, instances, tasks
+from db.sql.clock import is_stale
 from db.sql.connection import CellTransaction
 from objects.base import Object
 from objects.instance import State
@@ -34,17 +35,18 @@ class Due(Object, frozen=True, kw_only=True):
     dead_processes: bool = False
 
 
+_BEFORE = sa.bindparam("before", type_=sa.Double())
 _BUILDS = instances.join(builds, builds.c.instance_uuid == instances.c.uuid)
 _LOOK = sa.select(
     sa.exists().select_from(BUILDS).where(OVERDUE).label("overdue"),
     sa.exists()
     .select_from(_BUILDS)
-    .where(instances.c.state == State.SCHEDULED, builds.c.sent_at < sa.bindparam("before"))
+    .where(instances.c.state == State.SCHEDULED, is_stale(builds.c.sent_at, _BEFORE))
     .label("unaccepted"),
-    sa.exists().where(instances.c.state == State.DELETING, instances.c.updated_at < sa.bindparam("before")).label("deleting"),
+    sa.exists().where(instances.c.state == State.DELETING, is_stale(instances.c.updated_at, _BEFORE)).label("deleting"),
     secrets.FINISHED.label("finished"),
     sa.exists(cell_dead_letters.c.key).label("letters"),
-    sa.exists().where(tasks.c.sent_at < sa.bindparam("before")).label("tasks"),
+    sa.exists().where(is_stale(tasks.c.sent_at, _BEFORE)).label("tasks"),
     sa.or_(sa.exists().where(instances.c.state.in_((*sorted(LIVE), State.DELETING))), sa.exists(tasks.c.instance_uuid)).label(
         "live"
     ),

@@ -17,6 +17,7 @@ from db.cell import actions, feed, instance_rows
 from db.cell.instance_rows import LAST_FAULT, PROTOCOL
 from db.cell.tables import builds, instances
 from db.sql import dialect
+from db.sql.clock import is_stale
 from db.sql.connection import CellTransaction
 from db.sql.keyed import by_index
 from objects import lifecycle, notification, stored
@@ -190,7 +191,7 @@ def list_unaccepted(tx: CellTransaction, before: float, limit: int) -> Orders:
     The order of a row that the settler has just activated was never sent, so it is due at once.
     """
     query = (
-        _ORDER.where(instances.c.state == State.SCHEDULED, builds.c.sent_at < before)
+        _ORDER.where(instances.c.state == State.SCHEDULED, is_stale(builds.c.sent_at, before))
         .order_by(builds.c.sent_at, instances.c.updated_at)
         .limit(limit)
     )
@@ -226,7 +227,7 @@ def find_row(tx: CellTransaction, uuid: str) -> DueRow | None:
 
 def in_state(tx: CellTransaction, states: Sequence[State], before: float, limit: int, after: str = "") -> list[DueRow]:
     """At most ``limit`` rows in these states, last changed before ``before``, by uuid, after ``after``."""
-    query = _FOUND.where(_I.state.in_(states), _I.updated_at < before, _I.uuid > after).order_by(_I.uuid).limit(limit)
+    query = _FOUND.where(_I.state.in_(states), is_stale(_I.updated_at, before), _I.uuid > after).order_by(_I.uuid).limit(limit)
     return _due_rows(tx, query)
 
 
@@ -250,7 +251,7 @@ OVERDUE = sa.and_(
     instances.c.turn == 0,  # of later bodies the operation decides
     # A build without a record can never be ordered again, so it is overdue once it has not changed for a while.
     sa.case(
-        (builds.c.instance_uuid.is_(None), _I.updated_at < sa.bindparam("before")),
+        (builds.c.instance_uuid.is_(None), is_stale(_I.updated_at, sa.bindparam("before", type_=sa.Double()))),
         else_=sa.not_(builds.c.deadline.between(sa.bindparam("now"), LATEST_TIME)),
     ),
 )

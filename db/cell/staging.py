@@ -14,6 +14,7 @@ import sqlalchemy as sa
 from db import secrets
 from db.cell.tables import block_device_mappings, builds, instance_actions, instance_faults, instances, tags
 from db.sql import dialect
+from db.sql.clock import is_stale
 from db.sql.connection import CellTransaction
 from objects import stored
 from objects.base import Object
@@ -184,7 +185,7 @@ def list_staged(tx: CellTransaction, before: float, limit: int, after: str = "")
     """Fences of rows that have been STAGED since before ``before``, by uuid from ``after`` on: the settler's work."""
     query = (
         sa.select(instances.c.uuid, instances.c.fence)
-        .where(instances.c.state == State.STAGED, instances.c.updated_at < before, instances.c.uuid > after)
+        .where(instances.c.state == State.STAGED, is_stale(instances.c.updated_at, before), instances.c.uuid > after)
         .order_by(instances.c.uuid)
         .limit(limit)
     )

@@ -12,6 +12,7 @@ from db.cell.tables import builds, snapshots, tasks
 from db.cell.tables import instances as rows
 from db.secrets import Kept
 from db.sql import dialect
+from db.sql.clock import is_stale
 from db.sql.connection import CellTransaction
 from db.sql.dialect import Upsert
 from db.sql.keyed import KeyedDelete, by_index
@@ -179,7 +180,7 @@ _UNFINISHED = (TaskState.ORDERED, TaskState.RUNNING)
 
 def list_unfinished(tx: CellTransaction, before: float, limit: int) -> tuple[list[DueTask], dict[str, Exception]]:
     """At most ``limit`` tasks last sent before ``before``, the longest waiting first, and the errors of unreadable ones by uuid."""
-    return _due_tasks(tx, _DUE.where(tasks.c.sent_at < before).limit(limit))
+    return _due_tasks(tx, _DUE.where(is_stale(tasks.c.sent_at, before)).limit(limit))
 
 
 def orders_of(tx: CellTransaction, uuids: Iterable[str]) -> list[DueTask]:

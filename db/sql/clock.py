@@ -34,6 +34,15 @@ def _spell_now(element: Now, compiler: Any, **_: object) -> str:
     return _SPELLED[compiler.dialect.name]
 
 
+AHEAD_LIMIT_S = 600.0
+"""Seconds by which a stored time may be ahead of a reading of the clock. A later one is from before the clock was set back."""
+
+
+def is_stale(column: sa.ColumnElement[float], before: float | sa.ColumnElement[float]) -> sa.ColumnElement[bool]:
+    """SQL condition: this stored time is earlier than ``before``, or it is from before the clock was set back."""
+    return sa.or_(column < before, column > before + AHEAD_LIMIT_S)
+
+
 _READ = sa.select(Now())
 
 READING_LIFETIME_S = 300.0

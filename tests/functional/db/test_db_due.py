@@ -69,6 +69,19 @@ def test_each_kind_of_work_is_seen(site: Site) -> None:
     assert look(site) == NOTHING
 
 
+def test_what_an_earlier_clock_wrote_is_due(site: Site) -> None:
+    """The database's clock was set back by years. Its rows must not wait until it is there again."""
+    site.stage("u1", deadline=2e9)
+    site.activate("u1")
+    site.database.write(instances.record_sent, ["u1"], 1e9 + 60.0)
+    assert look(site, before=1e9) == NOTHING, "clocks are read with an error"
+    site.database.write(instances.record_sent, ["u1"], 2e9)
+    assert look(site, before=1e9) == Due(overdue=False, unaccepted=True, deleting=False, finished=False)
+    site.build("u1")
+    site.database.write(instances.delete, ["u1"], 2e9)
+    assert look(site, before=1e9) == Due(overdue=False, unaccepted=False, deleting=True, finished=False)
+
+
 def test_secrets_are_due_when_their_batch_is_finished(site: Site) -> None:
     site.stage("u1", deadline=2e9)
     site.database.write(secrets.keep_builds, {SPEC.batch_id: "sealed"}, 1.0)
