@@ -91,10 +91,16 @@ def written(cloud: World, uuids: Sequence[str]) -> object:
     return cloud.requests(), [cloud.mapped(uuid) for uuid in uuids], rows, cloud.evidence().claims
 
 
-BUILDS = ("after lease 1", "before stage 1", "before hand_over 1", "after hand_over 1")
-ELSEWHERE = ("before refence 1", "after refence 1", "before stage 2", "before hand_over 1", "after hand_over 1")
+BUILDS = ("after lease_batches 1", "before stage_parts 1", "before hand_over 1", "after hand_over 1")
+ELSEWHERE = (
+    "before refence_requests 1",
+    "after refence_requests 1",
+    "before stage_parts 2",
+    "before hand_over 1",
+    "after hand_over 1",
+)
 """With one server, whose first cell could not take it."""
-BURIALS = ("before bury_stage 1", "before bury 1", "after bury 1")
+BURIALS = ("before stage_buried 1", "before bury_requests 1", "after bury_requests 1")
 
 
 def test_a_super_conductor_without_its_lease_changes_nothing(tmp_path: Path) -> None:
@@ -133,11 +139,11 @@ def test_a_cell_conductor_changes_nothing_after_its_sleep(tmp_path: Path) -> Non
         cloud.keeper.keep()  # what was staged is scheduled
         reason = Failure(kind=FailureClass.HOST, error="BuildFailed", message="no disk", at=0.0)
         jobs = [
-            Job(at="before transition 1", sweep="dead_hosts"),
-            Job(at="before transition 1", sweep="deadlines"),
-            Job(at="before sent 1", sweep="orders"),
-            Job(at="before transition 1", report=report(cloud, failed, ReportKind.FAILED, failure=reason)),
-            Job(at="before transition 1", report=report(cloud, asked, ReportKind.ACCEPT)),
+            Job(at="before transition_rows 1", sweep="dead_hosts"),
+            Job(at="before transition_rows 1", sweep="end_overdue"),
+            Job(at="before record_sent 1", sweep="resend_orders"),
+            Job(at="before apply_reports 1", report=report(cloud, failed, ReportKind.FAILED, failure=reason)),
+            Job(at="before apply_reports 1", report=report(cloud, asked, ReportKind.ACCEPT)),
         ]
         with sleeper("cell", cloud.folder.database_url("cell1"), jobs) as asleep:
             database.write(services.set_forced_down, host, AGENT_BINARY, False, time.time())

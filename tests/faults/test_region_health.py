@@ -116,7 +116,7 @@ def test_a_process_reports_its_wait_for_a_database(watched: Watched) -> None:
 @pytest.mark.parametrize("how", ["mute", "freeze", "cut"] if all_weather() else ["mute", "cut"])
 def test_a_process_without_messages_is_reported_wedged(watched: Watched, how: str) -> None:
     """The connections of consumers stay, and nothing comes through them any more; or they are gone."""
-    getattr(watched.proxies, how)(["cell1-bus"])
+    getattr(watched.proxies, f"{how}_links")(["cell1-bus"])
     try:
         watched.wait_for(CELL1)
         for name in CELL1:

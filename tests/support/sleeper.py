@@ -129,10 +129,10 @@ class SleepingDatabase(Database):
 
     def write(self, fn: Callable[Concatenate[Any, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
         name = str(getattr(fn, "__name__", fn)).lstrip("_")
-        if name == "stage":
-            name = "bury_stage" if self.name == "cell0" else name
+        if name == "stage_instances":
+            name = "stage_buried" if self.name == "cell0" else name
         self.place.pass_by("before", name)
-        if name == "stage" and self.place.refuse_stage:
+        if name == "stage_parts" and self.place.refuse_stage:
             self.place.refuse_stage = False
             raise errors.DatabaseUnavailable("the test pulled the cable")
         result = super().write(fn, *args, **kwargs)

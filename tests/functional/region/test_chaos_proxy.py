@@ -84,7 +84,7 @@ def test_a_cut_refuses_until_over_sparing_other_links(proxies: Proxies) -> None:
 @pytest.mark.parametrize("how", ["freeze", "mute"])
 def test_what_was_held_back_arrives_later(proxies: Proxies, how: str) -> None:
     with connect(proxies, "one") as one:
-        getattr(proxies, how)(["one"])
+        getattr(proxies, f"{how}_links")(["one"])
         one.sendall(b"late")
 
         assert is_silent(one)
