@@ -19,13 +19,13 @@ from images.store import FolderStore
 from tests.support.libvirt_driver import HOST, guest, spec
 
 STEPS = {
-    "folder": ("_files", "make"),
+    "folder": ("_files", "make_folder"),
     "disk": ("", "_make_disks"),
     "config drive": ("", "_make_config_drive"),
-    "define": ("", "_define"),
+    "define": ("", "_define_guest"),
     "create": ("_power", "create"),
-    "mark": ("_domains", "keep"),
-    "finish": ("_files", "finish"),
+    "mark": ("_domains", "keep_guest"),
+    "finish": ("_files", "finish_guest"),
 }
 """The steps of a spawn, and the function of the driver, or of one of its parts, that carries each out."""
 
