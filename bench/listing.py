@@ -97,7 +97,7 @@ class Bench:
             self.database.write(cell_mappings.update_mapping, msgspec.structs.replace(mapping, database_url=dead))
         conductor = CellRegistry(self.database, RegistrySettings())
         fan_out(conductor.list_cells()[:count], feed.read_head)
-        SilenceWatch(self.database, conductor).sweep_deletes()
+        SilenceWatch(self.database, conductor).run_round()
         conductor.close()
         self.registry.refresh_cells()
 

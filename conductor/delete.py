@@ -59,7 +59,7 @@ class Deleter:
     def has_work(self, due: SweepsDue) -> bool:
         return due.deletes
 
-    def sweep_deletes(self) -> None:
+    def run_round(self) -> None:
         """Send again every delete that its cell has not confirmed within ``resend_age``, page by page."""
         after = ""
         while servers := self._database.read(mappings.list_deleting, self._page, after):

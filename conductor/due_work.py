@@ -31,7 +31,7 @@ class DueSweep(Protocol):
 
     name: str
 
-    def sweep_deletes(self) -> bool | None:
+    def run_round(self) -> bool | None:
         """One round; True: there is more to do at once."""
         ...
 
@@ -83,7 +83,7 @@ class DueWork:
 
     def add(self, sweep: DueSweep, pace: Pace | None = None) -> Periodic:
         """The loop of a sweep that this lookout wakes. ``pace``: None: as often as without a lookout."""
-        loop = Periodic(sweep.name, pace or self.fallback_interval, sweep.sweep_deletes)
+        loop = Periodic(sweep.name, pace or self.fallback_interval, sweep.run_round)
         self._sweeps.append((sweep, loop))
         return loop
 

@@ -31,7 +31,7 @@ class HoldSweep:
     def has_work(self, due: SweepsDue) -> bool:
         return due.expired
 
-    def sweep_deletes(self) -> bool:
+    def run_round(self) -> bool:
         """End one page of holds, each in a transaction; returns whether there may be more."""
         known = self._context.known
         if known is None:

@@ -151,7 +151,7 @@ class FeedFollowers:
         del due
         return False
 
-    def sweep_deletes(self) -> None:
+    def run_round(self) -> None:
         """Start the followers of new or changed cells, and stop those of removed cells."""
         registry = self._context.registry
         wanted = {cell.uuid: cell for cell in registry.list_cells()}

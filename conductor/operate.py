@@ -111,7 +111,7 @@ class Operator:
     def has_work(self, due: SweepsDue) -> bool:
         return due.operations
 
-    def sweep_deletes(self) -> None:
+    def run_round(self) -> None:
         """Take every open operation as far as it goes, page by page."""
         if self._context.is_held:
             return

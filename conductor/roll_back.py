@@ -68,7 +68,7 @@ class BatchSweep:
     def has_work(self, due: SweepsDue) -> bool:
         return due.batches
 
-    def sweep_deletes(self) -> None:
+    def run_round(self) -> None:
         """Decide the batches if that is due."""
         due = self._due()
         if due or self._open:

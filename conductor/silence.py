@@ -32,7 +32,7 @@ class SilenceWatch:
     def has_work(self, due: SweepsDue) -> bool:
         return due.silences or self._registry.has_silent()
 
-    def sweep_deletes(self) -> None:
+    def run_round(self) -> None:
         """Record cells that stopped answering. Remove the record of cells that answer again and whose feed was caught up with."""
         known = {each.cell_uuid for each in self._database.read(silences.read)}
         cells = {cell.uuid: cell for cell in self._registry.list_cells()}

@@ -34,7 +34,7 @@ class QueueSweep:
     def has_work(self, due: SweepsDue) -> bool:
         return due.waiting or due.overdue
 
-    def sweep_deletes(self) -> bool:
+    def run_round(self) -> bool:
         """One page of batches; returns whether there may be more."""
         batch_ids = self._database.read(
             leases.list_waiting, self._database.current_time(), LEASE_PAGE_SIZE, self._age, self._builder.lease_seconds

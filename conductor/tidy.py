@@ -82,7 +82,7 @@ class ImageSweep:
     def has_work(self, due: SweepsDue) -> bool:
         return due.images and self._is_due()
 
-    def sweep_deletes(self) -> None:
+    def run_round(self) -> None:
         remove_images(self._context.database, self._context.images, self._drop)
 
 
@@ -158,7 +158,7 @@ class SecretSweep:
     def has_work(self, due: SweepsDue) -> bool:
         return due.secrets
 
-    def sweep_deletes(self) -> None:
+    def run_round(self) -> None:
         erase_decided(self._database)
 
 
@@ -174,7 +174,7 @@ class DeadLetterSweep:
     def has_work(self, due: SweepsDue) -> bool:
         return (due.letters or self._context.aside.holds_letters) and self._is_due()
 
-    def sweep_deletes(self) -> None:
+    def run_round(self) -> None:
         if self._context.aside.has_letters(BUILD):
             self._context.database.write(dead_letters.forget_ended_builds, BUILD)
         self._context.aside.refresh_letters()

@@ -135,7 +135,7 @@ class TestLate:
             cloud.delete(uuid)
         for cell_uuid, reasons in orders.items():
             conductor.registry.get(cell_uuid).write(roll_back, reasons, time.time())
-        conductor.deleter.sweep_deletes()
+        conductor.deleter.run_round()
         for cell_uuid, reasons in orders.items():
             conductor.registry.get(cell_uuid).write(roll_back, reasons, time.time())
         cloud.start()

@@ -113,7 +113,7 @@ class TestCellAway:
         conductor.databases[driven.placed[0].cell.name].away = True
         assert cloud.delete(uuid) is not None
         conductor.deleter.carry_out([uuid])
-        conductor.deleter.sweep_deletes()
+        conductor.deleter.run_round()
         assert cloud.row(uuid).state is State.STAGED
         cloud.start()
         assert states(cloud, [uuid]) == ["deleted"]

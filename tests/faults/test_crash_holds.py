@@ -169,9 +169,9 @@ def test_the_sweep_waits_until_the_database_was_compared(cloud: World) -> None:
     keeper = cloud.keeper
     restored = RestoreWatch(cloud.api, keeper.ledger, keeper.registry)
     sweep = HoldSweep(ConductorContext(keeper.ledger, keeper.registry, restored=restored))
-    sweep.sweep_deletes()
+    sweep.run_round()
     assert cloud.api.read(holds.read, spec.batch_id, None) is not None
     restored.known = ANY
-    sweep.sweep_deletes()
+    sweep.run_round()
     assert cloud.api.read(holds.read, spec.batch_id, None) is None
     assert cloud.requests() == {}

@@ -116,7 +116,7 @@ class TestDead:
         row = accepted(cloud, booted, active=True)
         leave_guest(cloud, row)
         cloud.delete(booted)
-        cloud.keeper.deleter.sweep_deletes()
+        cloud.keeper.deleter.run_round()
         assert cloud.row(booted).state is State.DELETING
         call_dead(cloud, row.host or "")
         assert cloud.row(booted).state is State.DELETED

@@ -52,7 +52,7 @@ def test_the_conductor_dies_and_another_one_finishes(cloud: World, uuid: str) ->
     assert listed(cloud) == []
     cloud.start_conductor()
     assert ended(cloud, operation).outcome is Outcome.DONE
-    first.operator.sweep_deletes()
+    first.operator.run_round()
     assert listed(cloud) == [operation.uuid]
     rests(cloud, uuid, {"a1"}, copied=False)
     nothing_is_left(cloud, [operation.uuid])

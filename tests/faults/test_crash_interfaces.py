@@ -106,7 +106,7 @@ def test_another_conductor_goes_on(cloud: World, uuid: str, blue: Network, step:
     """The one before died when the operation was accepted, when the cell had the task, or when it had told of its end."""
     operation = attach(cloud, uuid, blue)
     if step != "accepted":
-        cloud.conductor("dies").operator.sweep_deletes()
+        cloud.conductor("dies").operator.run_round()
     if step == "told":
         assert wait_until(lambda: cloud.row(uuid).task_state is TaskState.DONE, PATIENCE)
         cloud.keeper.keep()

@@ -127,7 +127,7 @@ class TestOrders:
         orders = driven.orders()
         for uuid in driven.uuids:
             cloud.delete(uuid)
-        cloud.conductor("two").deleter.sweep_deletes()
+        cloud.conductor("two").deleter.run_round()
         cloud.start()
         for cell, sent in orders:
             send_orders(cell, sent)
@@ -176,7 +176,7 @@ class TestFeed:
         assert wait_until(lambda: all(cloud.row(uuid).state is State.ACTIVE for uuid in uuids), PATIENCE)
         for uuid in uuids[::2]:
             cloud.delete(uuid)
-        conductor.deleter.sweep_deletes()
+        conductor.deleter.run_round()
         assert wait_until(lambda: all(cloud.row(uuid).state is State.DELETED for uuid in uuids[::2]), PATIENCE)
         cloud.trim_feeds()
         assert {cloud.mapped(uuid).seen for uuid in uuids} == {0}

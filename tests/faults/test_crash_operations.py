@@ -117,7 +117,7 @@ def keep_going(cloud: World, operation: Operation) -> None:
     conductor = cloud.conductor("short-lived")
 
     def is_over() -> bool:
-        conductor.operator.sweep_deletes()
+        conductor.operator.run_round()
         cloud.keeper.keep()
         return not cloud.evidence().operations
 
@@ -180,7 +180,7 @@ def test_a_sweep_does_not_take_a_driven_move(cloud: World, uuid: str) -> None:
     move.drive.renew(until=cloud.api.current_time() + 60.0)
     move.stage_again()
     for _ in range(2):
-        cloud.conductor("another").operator.sweep_deletes()
+        cloud.conductor("another").operator.run_round()
     assert move.hand_over() == [move.twin]
     move.order()
     cloud.start_conductor()
@@ -370,7 +370,7 @@ class TestCellSilent:
         conductor.cell("cell1")
         conductor.databases["cell1"].away = True
         for _ in range(3):
-            conductor.operator.sweep_deletes()
+            conductor.operator.run_round()
         assert move.state().state is OperationState.HOLDING
         assert move.row(uuid).power is Power.ON
         conductor.databases["cell1"].away = False
@@ -385,7 +385,7 @@ class TestCellSilent:
         conductor.cell("cell1")
         conductor.databases["cell1"].away = True
         for _ in range(3):
-            conductor.operator.sweep_deletes()
+            conductor.operator.run_round()
         assert move.state().state is OperationState.STARTING
         assert move.row(uuid).power is Power.HELD
         conductor.databases["cell1"].away = False
@@ -408,7 +408,7 @@ class TestCellSilent:
         conductor.databases["cell2"].away = True
 
         def is_off_after_a_sweep() -> bool:
-            conductor.operator.sweep_deletes()
+            conductor.operator.run_round()
             return cloud.row(other).power is Power.OFF
 
         assert wait_until(is_off_after_a_sweep, PATIENCE)
@@ -433,7 +433,7 @@ class TestResize:
         else:
             cloud.api.write(steps.revert_moves, [move.operation.uuid], cloud.api.current_time())
         if told:
-            move.conductor.deleter.sweep_deletes()
+            move.conductor.deleter.run_round()
             move.ask()
         cloud.start_conductor()
         assert ended(cloud, move.operation).outcome is (Outcome.DONE if confirmed else Outcome.REVERTED)

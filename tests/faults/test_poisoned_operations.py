@@ -82,7 +82,7 @@ def test_an_operation_that_is_readable_again_goes_on(cloud: World) -> None:
     spoil = sa.update(table).values(state=sa.bindparam("to"))
     cloud.api.write(lambda tx: tx.execute(spoil, {"to": "odd"}))
     conductor = cloud.conductor("one")
-    conductor.operator.sweep_deletes()
+    conductor.operator.run_round()
     assert letters(cloud) == {stop.uuid}
     cloud.api.write(lambda tx: tx.execute(spoil, {"to": OperationState.TASK}))
     cloud.start_conductor()

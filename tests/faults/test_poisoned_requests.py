@@ -162,7 +162,7 @@ def test_a_letter_about_a_deleted_server_is_forgotten(cloud: World) -> None:
     assert len(cloud.api.read(dead_letters.list_all, "api")) == 2
     [instance] = cloud.uuids(bad)
     cloud.delete(instance)
-    DeadLetterSweep(conductor.context).sweep_deletes()
+    DeadLetterSweep(conductor.context).run_round()
     assert [letter.key for letter in cloud.api.read(dead_letters.list_all, "api")] == cloud.uuids(worse)
 
 
@@ -184,7 +184,7 @@ def test_without_a_cell0_it_ends_all_the_same(cloud: World) -> None:
     [instance] = cloud.uuids(late)
     assert (cloud.requests(), cloud.mapped(instance).state) == ({}, "error")
     cloud.delete(instance)
-    conductor.deleter.sweep_deletes()
+    conductor.deleter.run_round()
     assert cloud.mapped(instance).state == "deleted"
 
 

@@ -66,10 +66,10 @@ def test_deletes_of_neighbours_are_carried_out(cloud: World, conductor: Conducto
     for server in servers:
         assert cloud.delete(server) is not None
     with refused(cloud, odd):
-        conductor.deleter.sweep_deletes()
+        conductor.deleter.run_round()
         assert {raw_state(cloud, server) for server in servers if server != odd} == {State.DELETED}
         assert letters(cloud) == [("delete", odd)]
-        conductor.deleter.sweep_deletes()
+        conductor.deleter.run_round()
         assert letters(cloud) == [("delete", odd)]
 
 

@@ -109,7 +109,7 @@ class MoveDrive:
             "twin asked": self.ask,
             "received": lambda: self.wait_over(self.twin, self.operation.number + 2),
             "switched": self.switch,
-            "deleted": lambda: self.conductor.deleter.sweep_deletes(),
+            "deleted": lambda: self.conductor.deleter.run_round(),
         }
 
     @property
@@ -266,7 +266,7 @@ class ShelveDrive:
             "saved": self.wait_saved,
             "shelved": self.finish,
             "offloaded": self.offload,
-            "deleted": lambda: self.conductor.deleter.sweep_deletes(),
+            "deleted": lambda: self.conductor.deleter.run_round(),
         }
 
     def upto(self, last: str) -> ShelveDrive:

@@ -119,7 +119,7 @@ class Moved(Ground):
 
     def end(self, *ended: str) -> None:
         """Deletes reach their hosts."""
-        self.conductor.deleter.sweep_deletes()
+        self.conductor.deleter.run_round()
         for uuid in ended:
             self.database(uuid).write(instances.transition_rows, [uuid], _gone, 80.0)
         self.keep()

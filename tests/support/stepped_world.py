@@ -141,8 +141,8 @@ class SuperProcess(Process, NoSignals):
         }
         self.work = {
             "queue": self._queue,
-            "deletes": deleter.sweep_deletes,
-            "operations": self._operator.sweep_deletes,
+            "deletes": deleter.run_round,
+            "operations": self._operator.run_round,
             **{f"keep {name}": partial(_to_the_end, keeper.keep_up) for name, keeper in keepers.items()},
             "reap": partial(reap_claims, api, ledger),
             "images": partial(remove_images, api, world.images),

@@ -53,7 +53,7 @@ class Conductor:
                 pass
         except errors.CellUnavailable:
             pass
-        self.watch.sweep_deletes()
+        self.watch.run_round()
 
     @property
     def noted(self) -> dict[str, float]:
@@ -118,7 +118,7 @@ def test_lists_show_findings_of_conductors_about_silent_cells(front: Front, cond
     assert conductor.noted == since, "it began when it did"
     cut.on()
     front.activate(waiting)
-    conductor.watch.sweep_deletes()
+    conductor.watch.run_round()
     assert conductor.noted == since, "it answers again, and has not been followed yet"
     conductor.follow()
     assert conductor.noted == {}
@@ -130,7 +130,7 @@ def test_a_starting_conductor_preserves_notes_on_silent_cells(front: Front, cond
     """It has not asked the cell yet, so it asks before it takes anything back."""
     front.database.write(silences.begin_silences, [Silence(cell_uuid=CELL1_UUID, since=SINCE, reason="r")])
     cut.off(conductor.registry)
-    conductor.watch.sweep_deletes()
+    conductor.watch.run_round()
     conductor.follow()
     assert conductor.noted == {CELL1_UUID: SINCE}
 
@@ -141,7 +141,7 @@ def test_a_conductor_waits_for_the_returning_cells_feed(front: Front, conductor:
     front.hand_over()
     front.activate(uuid)
     front.database.write(silences.begin_silences, [Silence(cell_uuid=CELL1_UUID, since=SINCE, reason="r")])
-    conductor.watch.sweep_deletes()
+    conductor.watch.run_round()
     assert conductor.noted == {CELL1_UUID: SINCE}
     conductor.follow()
     assert conductor.noted == {}
@@ -152,11 +152,11 @@ def test_missing_and_unusable_cells_are_noted(front: Front, conductor: Conductor
     mapping = CellMapping(uuid=FAR_UUID, name="far", database_url="nonsense", transport_url="none:///")
     front.database.write(cell_mappings.create, mapping)
     conductor.registry.refresh_cells()
-    conductor.watch.sweep_deletes()
+    conductor.watch.run_round()
     assert conductor.noted.keys() == {FAR_UUID}
     front.database.write(cell_mappings.delete, FAR_UUID)
     conductor.registry.refresh_cells()
-    conductor.watch.sweep_deletes()
+    conductor.watch.run_round()
     assert conductor.noted == {}
 
 
@@ -164,7 +164,7 @@ def test_looking_costs_one_statement_while_all_is_well(front: Front, conductor: 
     """And writes nothing."""
     conductor.follow()
     with StatementCounter() as counter:
-        conductor.watch.sweep_deletes()
+        conductor.watch.run_round()
     asked = [database for database, text in counter.count_by_statement() if "epochs" not in text]  # these go by the clock
     assert asked == ["api"]
 

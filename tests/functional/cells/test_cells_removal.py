@@ -192,7 +192,7 @@ def test_a_late_delete_succeeds_without_the_cell(cloud: World, conductor: Conduc
     [server] = [server for server in cloud.evidence().servers if server.uuid == uuid]
     assert (server.state, server.fault) == ("error", LOST)
     assert cloud.delete(uuid) is not None
-    Deleter(cloud.api, conductor.registry).sweep_deletes()
+    Deleter(cloud.api, conductor.registry).run_round()
     assert cloud.mapped(uuid).state == "deleted"
     assert cloud.evidence().drifts == ()
 

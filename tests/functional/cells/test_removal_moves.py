@@ -114,9 +114,9 @@ def test_its_twin_decides_an_outgoing_live_migration(site: Moved) -> None:
     with pytest.raises(errors.Conflict, match=f"1 servers of cell '{HOME}' were being migrated live"):
         lose(site, HOME)
     site.cloud.databases[HOME].away = False  # for those who look at everything
-    site.conductor.operator.sweep_deletes()
+    site.conductor.operator.run_round()
     site.tasked(operation.twin_uuid or "", Task(number=operation.number + 2, kind=TaskKind.POWER, power=Power.ON))
-    site.conductor.operator.sweep_deletes()
+    site.conductor.operator.run_round()
     assert lose(site, HOME) == {uuid: RemovalFate.CONFIRMED}
     assert (site.server(uuid).body_uuid, site.server(uuid).power) == (operation.twin_uuid, Power.ON)
     assert site.state(operation)[1] is Outcome.DONE
@@ -139,7 +139,7 @@ def test_an_uncopied_server_is_lost_with_its_operation(site: Moved) -> None:
     assert lose(site, HOME) == {uuid: RemovalFate.DELETED}
     assert site.server(uuid).deleted
     assert site.state(operation)[1] is Outcome.DELETED
-    site.conductor.deleter.sweep_deletes()
+    site.conductor.deleter.run_round()
     site.keep()
 
 

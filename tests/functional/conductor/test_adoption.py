@@ -129,10 +129,10 @@ def test_servers_deleted_after_the_backup_are_deleted_again(site: Ground) -> Non
     assert charged(site) == [(0, 0, 0)]
     assert site.cloud.requests() == {}
     assert {server.uuid for server in site.cloud.evidence().servers if not server.deleted} == set()
-    site.conductor.deleter.sweep_deletes()
+    site.conductor.deleter.run_round()
     applying.gone(site.cloud, going)
     site.keep()
-    site.conductor.deleter.sweep_deletes()
+    site.conductor.deleter.run_round()
     assert [site.cloud.mapped(uuid).state for uuid in (gone, going)] == ["deleted", "deleted"]
 
 

@@ -59,7 +59,7 @@ class TestInstances:
         mapped = cloud.mapped(uuid)
         assert (mapped.state, mapped.seen, mapped.host) == ("active", 2, cloud.row(uuid).host)
         cloud.delete(uuid)
-        Deleter(cloud.api, conductor.registry).sweep_deletes()
+        Deleter(cloud.api, conductor.registry).run_round()
         catch_up(applier)
         assert cloud.mapped(uuid).state == "active", "only its end is told"
         cloud.databases[CELL].write(
@@ -130,7 +130,7 @@ class TestRebuild:
             fail(cloud, failed)
         for uuid in (deleting, deleted):
             cloud.delete(uuid)
-        Deleter(cloud.api, conductor.registry).sweep_deletes()
+        Deleter(cloud.api, conductor.registry).run_round()
         assert [str(cloud.row(uuid).state) for uuid in uuids] == [
             *("scheduled", "building", "scheduled", "active", "error", "deleting", "deleted", "staged")
         ]

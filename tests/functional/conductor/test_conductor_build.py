@@ -339,8 +339,8 @@ class TestQueueSweep:
         small = fleet.flavor(vcpus=0, memory_mb=1, root_gb=0)
         specs = [cloud.accept(size=small) for _ in range(LEASE_PAGE_SIZE + 3)]
         sweep = QueueSweep(cloud.api, conductor.builder, workers=4)
-        assert sweep.sweep_deletes() is True
-        assert sweep.sweep_deletes() is False
+        assert sweep.run_round() is True
+        assert sweep.run_round() is False
         sweep.stop()
         assert cloud.requests() == {}
         assert len(cloud.evidence().claims) == len(specs)
@@ -358,7 +358,7 @@ class TestQueueSweep:
         stuck = cloud.accept(force_hosts=("a1",))
         others = [cloud.accept(force_hosts=("b1",)) for _ in range(3)]
         sweep = QueueSweep(cloud.api, conductor.builder, workers=1)
-        sweep.sweep_deletes()
+        sweep.run_round()
         sweep.stop()
         assert cloud.requests().keys() == set(cloud.uuids(stuck))
         assert all(cloud.mapped(uuid).cell_uuid for spec in others for uuid in cloud.uuids(spec))

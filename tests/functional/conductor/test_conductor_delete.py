@@ -72,9 +72,9 @@ def test_the_sweep_waits_before_repeating_a_delete(cloud: World, conductor: Cond
     [uuid] = handed_over(cloud, conductor)
     building(cloud, "cell1", uuid)
     deleted(cloud, uuid)
-    Deleter(cloud.api, conductor.registry, resend_age=60.0).sweep_deletes()
+    Deleter(cloud.api, conductor.registry, resend_age=60.0).run_round()
     assert (cloud.row(uuid).state, sent(conductor)) == (State.BUILDING, 0)
-    Deleter(cloud.api, conductor.registry, resend_age=0.0).sweep_deletes()
+    Deleter(cloud.api, conductor.registry, resend_age=0.0).run_round()
     assert (cloud.row(uuid).state, sent(conductor)) == (State.DELETING, 1)
 
 
@@ -84,7 +84,7 @@ def test_a_guestless_delete_ends_without_asking_its_host(cloud: World, conductor
         instances.transition_rows, [scheduled], lambda row: lifecycle.activate_row(row, 1, cell0=False), time.time()
     )
     deleted(cloud, staged, scheduled)
-    conductor.deleter.sweep_deletes()
+    conductor.deleter.run_round()
     assert [cloud.row(uuid).state for uuid in (staged, scheduled)] == [State.DELETED] * 2
     assert sent(conductor) == 0
     assert cloud.mapped(staged).state == "building", "the feed tells"
@@ -111,7 +111,7 @@ def test_a_cell_without_the_row_gets_a_tombstone(cloud: World, conductor: Conduc
     driven.hand_over()
     [uuid] = driven.uuids
     deleted(cloud, uuid)
-    conductor.deleter.sweep_deletes()
+    conductor.deleter.run_round()
     assert cloud.row(uuid).state is State.DELETED
     assert driven.stage() == []
     conductor.keep()
@@ -123,15 +123,15 @@ def test_the_sweep_repeats_until_the_cell_confirms(cloud: World, conductor: Cond
     building(cloud, "cell1", uuid)
     deleted(cloud, uuid)
     for rounds in (1, 2, 3):
-        conductor.deleter.sweep_deletes()
+        conductor.deleter.run_round()
         assert sent(conductor) == rounds
     row = cloud.row(uuid)
     cloud.databases["cell1"].write(
         instances.transition_rows, [uuid], lambda r: lifecycle.confirm_gone(r, "a1", row.attempt, 9.0), 9.0
     )
-    conductor.deleter.sweep_deletes()
+    conductor.deleter.run_round()
     conductor.keep()
-    conductor.deleter.sweep_deletes()
+    conductor.deleter.run_round()
     assert sent(conductor) == 3
     assert cloud.row(uuid).state is State.DELETED
 
@@ -145,7 +145,7 @@ def test_a_deleted_error_is_carried_out_and_confirmed(cloud: World, conductor: C
     conductor.keep()
     assert cloud.mapped(uuid).state == "error"
     deleted(cloud, uuid)
-    conductor.deleter.sweep_deletes()
+    conductor.deleter.run_round()
     conductor.keep()
     assert cloud.mapped(uuid).state == "deleted"
 
@@ -158,12 +158,12 @@ def test_an_unreachable_cell_holds_up_no_other(cloud: World, conductor: Conducto
     conductor.deleter.carry_out([*first, *second])
     assert [cloud.row(uuid).state for uuid in (*first, *second)] == [State.STAGED] * 2 + [State.DELETED] * 2
     conductor.databases["cell1"].away = False
-    conductor.deleter.sweep_deletes()
+    conductor.deleter.run_round()
     assert {cloud.row(uuid).state for uuid in first} == {State.DELETED}
 
 
 def test_a_sweep_goes_over_more_than_one_page(cloud: World, conductor: Conductor) -> None:
     uuids = handed_over(cloud, conductor, 23)
     deleted(cloud, *uuids)
-    Deleter(conductor.database, conductor.registry, page=10).sweep_deletes()
+    Deleter(conductor.database, conductor.registry, page=10).run_round()
     assert {row.state for row in (cloud.databases["cell1"].read(instances.read, uuids))} == {State.DELETED}

@@ -86,7 +86,7 @@ class TestKeepers:
     @pytest.fixture
     def keepers(self, cloud: World, conductor: Conductor) -> Iterator[FeedFollowers]:
         made = FeedFollowers(conductor.context, FeedSettings(settle_age=0.01, interval=0.02))
-        made.sweep_deletes()
+        made.run_round()
         yield made
         made.stop()
 
@@ -114,7 +114,7 @@ class TestKeepers:
         sync_schema(url, "cell")
         mapping = create_cell(cloud.api, NewCell(name="cell3", database_url=url, transport_url=cloud.folder.bus_url("cell3")))
         cloud.api.write(host_mappings.add_mappings, [HostMapping(host="c1", cell_uuid=mapping.uuid)], time.time())
-        keepers.sweep_deletes()
+        keepers.run_round()
         conductor.cell("cell3").write(
             compute_nodes.store_node, ComputeNode(host="c1", node="c1", vcpus=2, memory_mb=1, disk_gb=1), time.time()
         )
@@ -127,7 +127,7 @@ class TestKeepers:
         cloud.api.write(host_mappings.delete, "b1")
         cloud.api.write(cell_mappings.delete, cell.uuid)
         conductor.registry.refresh_cells()
-        keepers.sweep_deletes()
+        keepers.run_round()
         assert "keep-cell2" not in {t.name for t in threading.enumerate()}
         self.tell(cloud, "cell1", "a1", 50)
         assert wait_until(lambda: self.capacity(cloud, "a1") == 200.0, PATIENCE)
@@ -135,8 +135,8 @@ class TestKeepers:
     def test_without_cell0_the_other_cells_are_served(self, cloud: World, conductor: Conductor, keepers: FeedFollowers) -> None:
         cloud.api.write(cell_mappings.delete, CELL0_UUID)
         conductor.registry.refresh_cells()
-        keepers.sweep_deletes()
-        keepers.sweep_deletes()
+        keepers.run_round()
+        keepers.run_round()
         self.tell(cloud, "cell1", "a1", 50)
         assert wait_until(lambda: self.capacity(cloud, "a1") == 200.0, PATIENCE)
 
@@ -179,5 +179,5 @@ def test_a_cell_conductor_serves_agents_and_sweeps(cloud: World, conductor: Cond
     assert wait_until(lambda: states() == {"active"}, PATIENCE)
     for uuid in driven.uuids:
         cloud.delete(uuid)
-    conductor.deleter.sweep_deletes()
+    conductor.deleter.run_round()
     assert wait_until(lambda: states() == {"deleted"}, PATIENCE)

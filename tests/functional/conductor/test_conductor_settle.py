@@ -95,7 +95,7 @@ class TestSettle:
         cloud.delete(uuid)
         settle_all(conductor)
         assert states(cloud, uuid) == {home(driven, uuid): "staged"}
-        conductor.deleter.sweep_deletes()
+        conductor.deleter.run_round()
         assert states(cloud, uuid) == {home(driven, uuid): "deleted"}
 
     def test_a_row_under_another_fence_is_not_activated(self, cloud: World, conductor: Conductor) -> None:

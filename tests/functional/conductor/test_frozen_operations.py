@@ -90,7 +90,7 @@ def test_nobody_takes_a_step_of_a_frozen_operation(site: Moved) -> None:
     site.cloud.api.write(thaw.freeze_operations, [operation.uuid], "restored", 1.0)
     site.api(sa.update(table).values(deadline=1.0))
     with away(*site.conductor.databases.values()):
-        site.conductor.operator.sweep_deletes()
+        site.conductor.operator.run_round()
     assert stored(site, operation).state is OperationState.BUILDING
     assert "cell1" in (stored(site, operation).frozen or "")
     ledger, now = site.conductor.ledger, site.cloud.api.current_time()
@@ -99,7 +99,7 @@ def test_nobody_takes_a_step_of_a_frozen_operation(site: Moved) -> None:
     refused(lambda: site.cloud.operate(uuid, OperationKind.STOP))
     refused(lambda: ledger.write(builds.delete, uuid, project_id=None, now=now))
     assert thawed(site) == {Fate.RESUME: 1}
-    site.conductor.operator.sweep_deletes()
+    site.conductor.operator.run_round()
     assert stored(site, operation).state is OperationState.VERIFY
 
 
@@ -148,11 +148,11 @@ def test_a_restored_soft_deleted_server_is_not_reclaimed(site: Moved) -> None:
     site.held(uuid, operation.number)
     site.tasked(uuid, Task(number=operation.number + 3, kind=TaskKind.POWER, power=Power.ON))
     site.api(sa.update(table).values(deadline=1.0))
-    site.conductor.operator.sweep_deletes()
+    site.conductor.operator.run_round()
     assert stored(site, operation).outcome is None
     assert stored(site, operation).frozen is not None
     assert thawed(site) == {Fate.RESUME: 1}
-    site.conductor.operator.sweep_deletes()
+    site.conductor.operator.run_round()
     assert site.state(operation)[1] is Outcome.REVERTED
     assert not site.server(uuid).deleted
 
@@ -170,5 +170,5 @@ def test_a_lost_move_under_way_is_reopened(site: Moved) -> None:
     assert accepting.turn_of(found.number) == accepting.turn_of(operation.number)
     thawed(site)
     site.built(operation)
-    site.conductor.operator.sweep_deletes()
+    site.conductor.operator.run_round()
     assert site.server(uuid).body_uuid == operation.twin_uuid

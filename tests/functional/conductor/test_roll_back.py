@@ -57,15 +57,15 @@ def test_siblings_in_every_state_are_rolled_back(cloud: World, conductor: Conduc
 
 def test_open_batches_are_checked_often_roll_backs_rarely(cloud: World, conductor: Conductor) -> None:
     sweep = BatchSweep(conductor.database, conductor.registry, idle=3600.0)
-    sweep.sweep_deletes()
+    sweep.run_round()
     culprit, other = conductor.drive(whole(cloud, 2), upto="handed over").uuids
     activated(cloud, other)
     fail(cloud, culprit)
     conductor.keep()
-    sweep.sweep_deletes()
+    sweep.run_round()
     assert cloud.row(other).state is State.ACTIVE, "nobody knew that there is one"
     sweep = BatchSweep(conductor.database, conductor.registry, idle=3600.0)
-    sweep.sweep_deletes()
+    sweep.run_round()
     assert cloud.row(other).state is State.DELETING
 
 

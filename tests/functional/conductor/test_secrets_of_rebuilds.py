@@ -127,15 +127,15 @@ def test_without_the_key_the_operation_waits(cloud: World, caplog: pytest.LogCap
     assert wait_until(told, PATIENCE)
     operation = rebuild(cloud, server)
     for keys in ([], [new_key()], MASTER.keys_of(API)):
-        operator(conductor, Vault(keys)).sweep_deletes()
+        operator(conductor, Vault(keys)).run_round()
         assert in_cell(cloud) == []
     assert "[secrets] keys" in caplog.text
     assert operation.uuid in caplog.text
-    operator(conductor, MASTER).sweep_deletes()
+    operator(conductor, MASTER).run_round()
 
     def ended() -> bool:
         conductor.keep()
-        operator(conductor, MASTER).sweep_deletes()
+        operator(conductor, MASTER).run_round()
         [found] = cloud.api.read(operations.get, [operation.uuid])
         return found.outcome is Outcome.DONE
 

@@ -88,7 +88,7 @@ class TestClaims:
         site.cloud.keeper.ledger.write(_release, [uuid])
         found = site.auditor.confirmed()
         site.cloud.delete(uuid)
-        site.conductor.deleter.sweep_deletes()
+        site.conductor.deleter.run_round()
         site.cloud.databases["cell1"].write(instances.transition_rows, [uuid], _gone, 1.0)
         site.keep()
         site.auditor.audit.repair_findings(found)

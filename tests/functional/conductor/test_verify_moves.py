@@ -361,7 +361,7 @@ class TestRestored:
     def settle(self, site: Moved) -> None:
         for _ in range(3):  # mappings, then claims and quota, then what is spare by now
             site.auditor.repair()
-            site.conductor.deleter.sweep_deletes()
+            site.conductor.deleter.run_round()
             site.keep()
 
     def test_a_server_is_its_latest_runnable_body(self, site: Moved) -> None:
@@ -465,7 +465,7 @@ class TestRows:
         task = Task(number=operation.number, kind=TaskKind.POWER, power=Power.OFF)
         site.cloud.databases["cell1"].write(tasks.ask_tasks, [TaskFor(instance_uuid=uuid, task=task)], 80.0)
         site.cloud.delete(uuid)
-        site.conductor.deleter.sweep_deletes()
+        site.conductor.deleter.run_round()
         assert site.state(operation)[1] is Outcome.DELETED
         _, sweep = site.cloud.cell_conductor("cell1")
         sweep.resend_tasks()

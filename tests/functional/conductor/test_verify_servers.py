@@ -63,7 +63,7 @@ def test_consistent_servers_give_no_finding(site: Ground) -> None:
     site.buried()
     [deleted] = site.active()
     site.cloud.delete(deleted)
-    site.conductor.deleter.sweep_deletes()
+    site.conductor.deleter.run_round()
     site.cloud.databases["cell1"].write(instances.transition_rows, [deleted], _gone, 1.0)
     site.keep()
     queued = site.conductor.drive(site.cloud.accept(), upto="staged")
@@ -303,7 +303,7 @@ class TestDeletes:
     def test_a_delete_that_was_not_confirmed_is(self, site: Ground) -> None:
         [uuid] = site.active()
         site.cloud.delete(uuid)
-        site.conductor.deleter.sweep_deletes()
+        site.conductor.deleter.run_round()
         self.finish(site, uuid)
         site.api(mapping(uuid).values(state="active"))
         repaired(site, servers.CONFIRM, uuid)
@@ -312,7 +312,7 @@ class TestDeletes:
     def test_an_unconfirmed_delete_in_cell0_is_confirmed(self, site: Ground) -> None:
         uuid = site.buried()
         site.cloud.delete(uuid)
-        site.conductor.deleter.sweep_deletes()
+        site.conductor.deleter.run_round()
         site.api(mapping(uuid).values(state="error"))
         repaired(site, servers.CONFIRM, uuid)
 
