@@ -59,8 +59,8 @@ def exceptions_of(one: Filter, table: HostTable, request: Request, rows: Ints) -
     """The answer for the whole table of a filter whose ``row_inputs`` single out ``rows``; None: the request does not use it."""
     has_gap = rows.size > 0 and rows.item(-1) >= rows.size
     other = int((rows != np.arange(rows.size)).argmax()) if has_gap else rows.size  # the first row that is not among them
-    asked = np.append(rows, other) if other < table.size else rows
-    passed = one.passes(Hosts(table, request, asked), request)
+    sampled_rows = np.append(rows, other) if other < table.size else rows
+    passed = one.passes(Hosts(table, request, sampled_rows), request)
     if passed is None:
         return None
     pass_alone = other < table.size and not passed[-1]

@@ -29,50 +29,50 @@ def survey(table: HostTable, driver: Criteria, request: Request, count: int = 1,
     The first members of an affinity group get only hosts that take all of them, because later members must join them. The survey
     asks the filters of one host at a time later, best host first.
     """
-    found = survey_singly(table, driver, request, within)
-    return _for_whole_group(table, driver, request, found, count + request.companions) if request.founds_group else found
+    surveyed = survey_singly(table, driver, request, within)
+    return _for_whole_group(table, driver, request, surveyed, count + request.companions) if request.founds_group else surveyed
 
 
 def survey_singly(table: HostTable, driver: Criteria, request: Request, within: Ints | None = None) -> Survey:
     """The same for each instance by itself."""
     chain = driver.chain_for(request)
-    found = driver.shapes.cached_survey(table, chain, request, shuffle=driver.shuffle) if within is None else None
-    if found is None:
-        found = _pass_over(table, driver, chain, request, within)
-    return AskedSingly(found, table, request, chain.singly) if chain.singly else found
+    surveyed = driver.shapes.cached_survey(table, chain, request, shuffle=driver.shuffle) if within is None else None
+    if surveyed is None:
+        surveyed = _pass_over(table, driver, chain, request, within)
+    return AskedSingly(surveyed, table, request, chain.singly) if chain.singly else surveyed
 
 
 def _pass_over(table: HostTable, driver: Criteria, chain: Chain, request: Request, within: Ints | None) -> Survey:
     """One pass. If most hosts pass, weighing all and ignoring the refused ones is cheaper than copying those that passed."""
     hosts = Hosts(table, request, within)
     mask, counts = engine.narrow_hosts(chain.at_once, hosts, request)
-    left: Mask | None = mask
+    passing: Mask | None = mask
     if (counts[-1].after if counts else mask.size) * SPARSE_DIVISOR < mask.size:
         rows: Ints = mask.nonzero()[0]
-        hosts, left = Hosts(table, request, rows if within is None else within[rows]), None
-    scores, parts = weigh_hosts(chain.weighers, hosts, request, left)
-    return FleetSurvey(hosts, left, scores, parts, counts, request.seed if driver.shuffle else None)
+        hosts, passing = Hosts(table, request, rows if within is None else within[rows]), None
+    scores, parts = weigh_hosts(chain.weighers, hosts, request, passing)
+    return FleetSurvey(hosts, passing, scores, parts, counts, request.seed if driver.shuffle else None)
 
 
-def _for_whole_group(table: HostTable, driver: Criteria, request: Request, found: Survey, count: int) -> Survey:
+def _for_whole_group(table: HostTable, driver: Criteria, request: Request, surveyed: Survey, count: int) -> Survey:
     """Keep the hosts that take all ``count`` instances; if there is none, the hosts that take the most.
 
     If no single node takes all, the nodes of one host are added up.
     """
-    rows = found.passing_rows
+    rows = surveyed.passing_rows
     if count < 2 or not rows.size:
-        return found
+        return surveyed
     enough = engine.fitting_rows(driver, table, request, rows, count - 1)
     if not enough.any():
         room = count_takes(table, driver, request, rows, count - 1)
-        enough = _roomiest(table, rows, room, count) if table.hosts_have_several_nodes else room == room.max()
-    chosen = found if enough.all() else survey_singly(table, driver, request, rows[enough])
+        enough = _roomiest_hosts(table, rows, room, count) if table.hosts_have_several_nodes else room == room.max()
+    chosen = surveyed if enough.all() else survey_singly(table, driver, request, rows[enough])
     counted = FilterCount(name=NAME, before=rows.size, after=int(np.count_nonzero(enough)), reason=REASON)
-    chosen.set_counts((*found.filter_counts, counted))
+    chosen.set_counts((*surveyed.filter_counts, counted))
     return chosen
 
 
-def _roomiest(table: HostTable, rows: Ints, room: Ints, count: int) -> Mask:
+def _roomiest_hosts(table: HostTable, rows: Ints, room: Ints, count: int) -> Mask:
     """The rows of the hosts that take ``count`` instances, or else the most; ``room``: instances that each of ``rows`` takes."""
     of_host: Counter[str] = Counter()
     for row, amount in zip(rows.tolist(), room.tolist(), strict=True):

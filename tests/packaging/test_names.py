@@ -40,7 +40,7 @@ VERBS = frozenset(
             "main",
             "setup",
         ),
-        *("commit", "rollback", "undo", "wait", "join", "flush", "lock", "encode", "decode", "parse", "render"),
+        *("survey", "commit", "rollback", "undo", "wait", "join", "flush", "lock", "encode", "decode", "parse", "render"),
         *("passes", "weigh"),  # of a filter and of a weigher
     )
 )
