@@ -81,7 +81,7 @@ class DueWork:
         """How old in seconds the epochs of this lookout may be while nothing is under way."""
         return EPOCHS_FACTOR * self._interval
 
-    def add(self, sweep: DueSweep, pace: Pace | None = None) -> Periodic:
+    def add_sweep(self, sweep: DueSweep, pace: Pace | None = None) -> Periodic:
         """The loop of a sweep that this lookout wakes. ``pace``: None: as often as without a lookout."""
         loop = Periodic(sweep.name, pace or self.fallback_interval, sweep.run_round)
         self._sweeps.append((sweep, loop))

@@ -106,20 +106,20 @@ class SuperConductorService:
         self._followers = FeedFollowers(context, _feed_settings(settings, lookout.epochs_age))
         self._queue = QueueSweep(api_database, builder, settings.workers, settings.sweep_interval / 2, settings.reap_interval)
         batch_pace = Pace(settings.feed_interval, lookout.fallback_interval)
-        self._cells = lookout.add(self._followers)
+        self._cells = lookout.add_sweep(self._followers)
         self._dead_hosts = Periodic("dead hosts", LOOK_INTERVAL_S, DeadHostSweep(ledger, registry).evacuate_dead)
         self._loops = [
             Periodic("restored databases", self._restored.pace, self._restored.watch_marks, at_once=False),
             Periodic("leases", settings.lease_seconds / 3, builder.driving.renew_leases, at_once=False),
-            lookout.add(self._queue),
-            lookout.add(HoldSweep(context)),
-            lookout.add(deleter),
-            lookout.add(self._operator),
-            lookout.add(SecretSweep(api_database)),
-            lookout.add(SilenceWatch(api_database, registry)),
-            lookout.add(DeadLetterSweep(context)),
-            lookout.add(ImageSweep(context, drop, settings.reap_interval)),
-            lookout.add(BatchSweep(api_database, registry, settings.sweep_interval, aside, batch_pace), batch_pace),
+            lookout.add_sweep(self._queue),
+            lookout.add_sweep(HoldSweep(context)),
+            lookout.add_sweep(deleter),
+            lookout.add_sweep(self._operator),
+            lookout.add_sweep(SecretSweep(api_database)),
+            lookout.add_sweep(SilenceWatch(api_database, registry)),
+            lookout.add_sweep(DeadLetterSweep(context)),
+            lookout.add_sweep(ImageSweep(context, drop, settings.reap_interval)),
+            lookout.add_sweep(BatchSweep(api_database, registry, settings.sweep_interval, aside, batch_pace), batch_pace),
             self._cells,
             Periodic("lookout", lookout.pace, lookout.look_for_work),
             Periodic("tidy", TIDY_INTERVAL_S, partial(tidy_database, api_database, settings.decision_age, settings.token_age)),

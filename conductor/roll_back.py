@@ -72,11 +72,11 @@ class BatchSweep:
         """Decide the batches if that is due."""
         due = self._due()
         if due or self._open:
-            self._open = self.decide(repeat=due)
+            self._open = self.decide_batches(repeat=due)
         if self._open:
             self.pace.hurry_for()
 
-    def decide(self, *, repeat: bool = True) -> bool:
+    def decide_batches(self, *, repeat: bool = True) -> bool:
         """Decide every batch that can be decided. Roll back those that fail now and, with ``repeat``, those that failed before.
 
         Return whether a batch is still open.

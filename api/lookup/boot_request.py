@@ -46,10 +46,10 @@ class BlockDevice(Object, frozen=True, kw_only=True):
     volume_type: None = None
 
     @property
-    def boots(self) -> bool:
+    def is_boot_device(self) -> bool:
         return self.boot_index is not None and int(self.boot_index) == 0
 
-    def stored(self) -> dict[str, str | int | bool | None]:
+    def stored_fields(self) -> dict[str, str | int | bool | None]:
         """As stored in the request spec: with numbers and booleans converted, and without missing values."""
         clean = msgspec.structs.replace(
             self,
@@ -166,7 +166,7 @@ def parse(document: dict[str, Any], max_count: int) -> BootRequest:
     except msgspec.ValidationError as error:
         raise errors.Invalid(f"The body is not valid: {error}") from error
     server = body.server
-    min_count, count = _counts(server, max_count)
+    min_count, count = _server_counts(server, max_count)
     if count > 1 and len(f"{server.name}-{count}") > NAME_LENGTH:
         raise errors.Invalid(
             f"server.name: is too long: {NAME_LENGTH} characters at most, with the number of the server at its end"
@@ -201,7 +201,7 @@ def parse(document: dict[str, Any], max_count: int) -> BootRequest:
             key_name=server.key_name,
             config_drive=schemas.BOOLEANS[server.config_drive],
             description=server.description,
-            block_devices=tuple(device.stored() for device in server.block_devices),
+            block_devices=tuple(device.stored_fields() for device in server.block_devices),
             hostname=server.hostname,
             access_ip_v4=server.access_ip_v4,
             access_ip_v6=canonical_ipv6(server.access_ip_v6),
@@ -227,7 +227,7 @@ def _hint_text(hint: Hint) -> str:
     return text
 
 
-def _counts(server: ServerBody, max_count: int) -> tuple[int, int]:
+def _server_counts(server: ServerBody, max_count: int) -> tuple[int, int]:
     """(min_count, max_count) as numbers. Raises errors.Invalid."""
     least = int(server.min_count) if server.min_count is not None else 1
     count = int(server.max_count) if server.max_count is not None else least
@@ -247,7 +247,7 @@ def _image_id(server: ServerBody) -> str:
 
     Raises errors.Invalid.
     """
-    boots = [(n, device) for n, device in enumerate(server.block_devices) if device.boots]
+    boots = [(n, device) for n, device in enumerate(server.block_devices) if device.is_boot_device]
     if len(boots) > 1:
         raise errors.Invalid("server.block_device_mapping_v2: more than one device has boot_index 0")
     for number, device in enumerate(server.block_devices):
@@ -265,7 +265,7 @@ def _image_id(server: ServerBody) -> str:
     if not chosen:
         raise errors.Invalid("server.imageRef: is required, or else a block device with an image and boot_index 0")
     for number, device in enumerate(server.block_devices):
-        if device.source_type == "image" and not device.boots:
+        if device.source_type == "image" and not device.is_boot_device:
             raise errors.Invalid(f"server.block_device_mapping_v2[{number}].boot_index: only the first disk has an image")
     return chosen
 

@@ -91,7 +91,9 @@ class Acceptor:
         self._catalog = catalog
         self._limits = limits
         self._boot_secrets = boot_secrets
-        self._group_commit: GroupCommit[NewBatch, Accepted] = GroupCommit(self._store, window=GATHER_WINDOW_S, patient=False)
+        self._group_commit: GroupCommit[NewBatch, Accepted] = GroupCommit(
+            self._store_batches, window=GATHER_WINDOW_S, patient=False
+        )
 
     def accept_batch(self, call: Call, boot: BootRequest, token: ClientToken | None, hold_seconds: int = 0) -> AcceptedBatch:
         """Store the batch. Raises errors.Invalid and errors.Forbidden, naming the field, and errors.OverQuota.
@@ -125,7 +127,7 @@ class Acceptor:
         elif token is None:
             accepted = self._group_commit(batch)
         else:
-            [accepted] = self._store([msgspec.structs.replace(batch, token=token)])
+            [accepted] = self._store_batches([msgspec.structs.replace(batch, token=token)])
         if accepted.replayed:
             password = self._boot_secrets.repeated_password(accepted.batch_id, accepted.sealed)
         else:
@@ -134,7 +136,7 @@ class Acceptor:
             password = self._boot_secrets.returned_password(boot_secrets)
         return AcceptedBatch(accepted=accepted, admin_pass=password)
 
-    def _store(self, batches: Sequence[NewBatch]) -> list[Accepted]:
+    def _store_batches(self, batches: Sequence[NewBatch]) -> list[Accepted]:
         """One transaction for concurrent requests. Raises if one of several is refused; the caller then retries each alone."""
         return self._database.write(accepting.accept_batch, batches, self._database.current_time())
 

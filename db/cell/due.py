@@ -35,7 +35,7 @@ class Due(Object, frozen=True, kw_only=True):
     dead_processes: bool = False
 
 
-_BEFORE = sa.bindparam("before", type_=sa.Double())
+_BEFORE: sa.BindParameter[float] = sa.bindparam("before", type_=sa.Double())
 _BUILDS = instances.join(builds, builds.c.instance_uuid == instances.c.uuid)
 _LOOK = sa.select(
     sa.exists().select_from(BUILDS).where(OVERDUE).label("overdue"),

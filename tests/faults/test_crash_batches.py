@@ -50,7 +50,7 @@ def go(conductor: Conductor, upto: str) -> None:
         conductor.buses[name].losing = upto != "ordered"
     conductor.keep()
     if upto in ("rolled back", "ordered"):
-        conductor.batches.decide()
+        conductor.batches.decide_batches()
     elif upto == "judged":
         assert judge_batches(conductor.database, conductor.database.read(batches.list_after, 10))
 
@@ -118,7 +118,7 @@ class TestLate:
         conductor.keep()
         [batch] = open_batches(cloud)
         cloud.delete(culprit)
-        cloud.conductor("other").batches.decide()
+        cloud.conductor("other").batches.decide_batches()
         assert open_batches(cloud) == [], "all that are not deleted are ACTIVE: it is settled"
         assert conductor.database.write(batches.decide_batches, [], {batch.batch_id: "too late"}, time.time()) == []
         cloud.start()
@@ -175,7 +175,7 @@ class TestCut:
         conductor.keep()
         conductor.databases["cell2"].away = True
         for _ in range(2):
-            conductor.batches.decide()
+            conductor.batches.decide_batches()
         assert {cloud.row(uuid).state for uuid in here} == {State.DELETING}
         assert {cloud.row(uuid).state for uuid in there} == {State.ACTIVE}
         conductor.databases["cell2"].away = False
@@ -190,8 +190,8 @@ class TestCut:
         conductor.keep()
         for name in HOSTS:
             setattr(conductor.databases[name], trouble, 1)
-        conductor.batches.decide()
-        conductor.batches.decide()
+        conductor.batches.decide_batches()
+        conductor.batches.decide_batches()
         assert {cloud.row(uuid).state for uuid in others} == {State.ERROR, State.DELETING}
         cloud.start()
         assert_rolled_back(cloud, culprit, others)

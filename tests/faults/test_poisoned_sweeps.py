@@ -87,7 +87,7 @@ def test_batches_beside_an_odd_one_are_rolled_back(cloud: World, conductor: Cond
     bad = ordered(cloud, conductor, 2, all_or_nothing=True)
     change(cloud.api, sa.update(all_or_nothing).values(fault="it has failed", failed_at=1.0))
     with refused(cloud, bad[0]):
-        conductor.batches.decide()
+        conductor.batches.decide_batches()
     assert {raw_state(cloud, server) for server in (*good, bad[1])} == {State.ERROR}
     assert letters(cloud) == [("roll back", bad[0])]
 

@@ -201,7 +201,7 @@ def _fail_second(front: Front) -> None:
     front.fail(second, kind=FailureClass.REQUEST)
     front.follow_feed()
     time.sleep(2 * POLL_INTERVAL_S)  # it is seen so, and waited for
-    BatchSweep(front.database, front.registry, idle=0.0).decide()
+    BatchSweep(front.database, front.registry, idle=0.0).decide_batches()
     assert front.get(f"/v2.1/servers/{first}").json["server"]["status"] == "BUILD"
     front.destroyed(first)
     front.follow_feed()

@@ -40,11 +40,11 @@ def test_siblings_in_every_state_are_rolled_back(cloud: World, conductor: Conduc
     driven = mixed(cloud, conductor)
     *others, culprit = driven.uuids
     conductor.keep()
-    assert conductor.batches.decide(), "it is open"
+    assert conductor.batches.decide_batches(), "it is open"
     assert states(cloud, others) == [State.SCHEDULED, State.SCHEDULED, State.BUILDING, State.ACTIVE]
     fail(cloud, culprit)
     conductor.keep()
-    assert not conductor.batches.decide()
+    assert not conductor.batches.decide_batches()
     assert states(cloud, others) == [State.ERROR, State.ERROR, State.DELETING, State.DELETING]
     assert conductor.sent.counts_by_method()["compute", "delete_instances", MessageKind.CAST] >= 1
     conductor.keep()
@@ -81,7 +81,7 @@ def test_without_the_option_nothing_is_touched_or_queried(cloud: World, conducto
         fail(cloud, culprit)
         conductor.keep()
         assert paid(counter) == 0
-        conductor.batches.decide()
+        conductor.batches.decide_batches()
         assert paid(counter) == 1, "the sweep's own look"
     assert states(cloud, [culprit, other]) == [State.ERROR, State.ACTIVE]
 

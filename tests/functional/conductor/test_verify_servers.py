@@ -86,7 +86,7 @@ class TestBatches:
         for uuid in driven.uuids:
             site.cloud.delete(uuid)
         site.keep()
-        site.conductor.batches.decide()
+        site.conductor.batches.decide_batches()
 
     def test_a_failed_batch_is_rolled_back_waits_named(self, site: Ground) -> None:
         failed, active, scheduled = site.ordered(3, all_or_nothing=True)
@@ -110,9 +110,9 @@ class TestBatches:
         [batch] = judge_batches(site.cloud.api, open_batches(site.cloud))
         with away(site.conductor.databases["cell1"]):
             assert (batches.HALF, batch.batch_id) not in site.auditor.kinds()
-        site.conductor.batches.decide()
+        site.conductor.batches.decide_batches()
         site.keep()
-        site.conductor.batches.decide()
+        site.conductor.batches.decide_batches()
         assert site.cloud.row(other).state is State.ERROR
 
 
