@@ -151,6 +151,7 @@ CONDUCTOR_OPTS = [
         "resend_age",
         "Seconds after which an unanswered order is sent again, and a staged row is compared with its mapping.",
         min=0.1,
+        max=3600.0,
     ),
     _option(
         "audit_interval",

@@ -34,13 +34,13 @@ def _spell_now(element: Now, compiler: Any, **_: object) -> str:
     return _SPELLED[compiler.dialect.name]
 
 
-AHEAD_LIMIT_S = 600.0
-"""Seconds by which a stored time may be ahead of a reading of the clock. A later one is from before the clock was set back."""
+STEP_BACK_S = 86400.0
+"""Seconds, more than any age that ``is_stale`` is asked for. A time so far ahead is from before the clock was set back."""
 
 
 def is_stale(column: sa.ColumnElement[float], before: float | sa.ColumnElement[float]) -> sa.ColumnElement[bool]:
-    """SQL condition: this stored time is earlier than ``before``, or it is from before the clock was set back."""
-    return sa.or_(column < before, column > before + AHEAD_LIMIT_S)
+    """SQL condition: this stored time is earlier than ``before``, or it is from before the clock was set back far."""
+    return sa.or_(column < before, column > before + STEP_BACK_S)
 
 
 _READ = sa.select(Now())
