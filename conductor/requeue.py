@@ -39,7 +39,8 @@ class Requeuer:
 
     def leave_batch(self, batch: leases.LeasedBatch, why: str) -> None:
         """Let the lease expire after ``retry_pause``, so that the queue's sweep tries again."""
-        self._complaints(why, logging.WARNING, "batch %s waits and is retried: %s", batch.batch_id, why)
+        reason = why.replace(batch.batch_id, "")  # in an outage all batches wait for the same
+        self._complaints(reason, logging.WARNING, "batch %s waits and is retried: %s", batch.batch_id, why)
         self._driving.leave_leases(
             {r.instance_uuid: r.fence for r in batch.requests}, self._database.current_time() + self._retry_pause
         )

@@ -514,12 +514,12 @@ def _has_right_end(story: Story, asked: Asked, each: Asking) -> bool:
             return not fault or each.kind == OperationKind.RESPAWN  # the history of the first cell
         case Outcome.FAILED:  # some guests do not react, and nobody knows how far an agent came that was killed
             return not OperationKind(each.kind).is_move
+        case Outcome.GIVEN_UP if fault.startswith("The server did not go over"):
+            return each.kind == OperationKind.LIVE_MIGRATE
         case Outcome.GIVEN_UP if "in time" in fault or "timed out" in fault:
             return asked.struck
         case Outcome.GIVEN_UP if not OperationKind(each.kind).is_move:
             return fault == "The server's host was called dead."
-        case Outcome.GIVEN_UP if fault.startswith("The server did not go over"):
-            return each.kind == OperationKind.LIVE_MIGRATE
         case Outcome.GIVEN_UP:
             return fault.startswith(("No valid host", "Build of instance", "Exceeded maximum", "Exhausted all"))
         case Outcome.REVERTED:
