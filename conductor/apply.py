@@ -133,7 +133,8 @@ class Applier:
                     good.append(feed_check.checked_event(event)[0])
                 except errors.Invalid as error:
                     odd[str(event.key)] = error
-        self._aside.note_failed(STEP, odd)
+        if odd:
+            self._aside.note_failed(STEP, odd)
         return good
 
     def _set_aside_unreadable(self, snapshot: rebuild.Snapshot) -> None:
@@ -263,7 +264,8 @@ class Applier:
         position = events.FeedPosition(cell_uuid=self._cell.uuid, cursor=cursor, upto=upto)
         now, timeout = self._database.current_time(), self._other_cell_timeout
         applied = self._ledger.write(events.apply_page, position, page, nodes, self._mapped, now=now, other_cell_timeout=timeout)
-        self._refuse_events(applied.refused)
+        if applied.refused:
+            self._refuse_events(applied.refused)
         concerned: set[str] = set()
         for event in page:
             if event not in applied.refused and event.kind in INSTANCE_EVENTS:

@@ -13,7 +13,6 @@ from collections.abc import Sequence
 
 import msgspec
 
-from conductor.batch_secrets import BatchSecrets
 from conductor.cell_lookup import CellLookup
 from conductor.context import ConductorContext
 from conductor.destinations import Destinations, in_groups
@@ -29,6 +28,7 @@ from rpc.scheduler import SchedulerClient
 from service import metrics
 from service.bisect import isolate_failures
 from service.steps import log_step
+from service.vault import OPTION, Vault
 
 LOG = logging.getLogger(__name__)
 
@@ -60,7 +60,6 @@ class Builder:
         self.driving = LeaseRenewer(context.database, lease_seconds)
         """Requests in progress here. The builder's owner calls ``renew`` periodically."""
         self._cell_lookup = CellLookup(context.ledger, context.registry)
-        self._batch_secrets = BatchSecrets(context.vault)
         self._unbuilt = Requeuer(context, self.driving, lease_seconds=lease_seconds, retry_pause=retry_pause)
         self.destinations = Destinations(context.database, context.registry, scheduler, self._unbuilt)
         self.stager = Stager(context.database, self._cell_lookup, context.vault, self._unbuilt)
@@ -87,7 +86,8 @@ class Builder:
         if self._context.is_held:
             return  # the queue's sweep finds them after the API database has been compared with its cells
         leased = isolate_failures(self._lease_batches, batch_ids)
-        self._context.aside.note_failed("lease", dict(leased.failed))
+        if leased.failed:
+            self._context.aside.note_failed("lease", dict(leased.failed))
         self._begin_batches([batch for batches in leased.results for batch in batches])
 
     def end_without_spec(self) -> None:
@@ -105,20 +105,23 @@ class Builder:
         for leased_batch in leased:
             for request in leased_batch.requests:
                 log_step(LOG, "leased", request.instance_uuid, leased_batch.spec.request_id, fence=request.fence)
-        with self.driving.renew_each_during(leased):
+        with self.driving.renew_during(leased):
             for batch in leased:
                 if batch.requests[0].held_until is None:  # else it may have waited for its user
                     metrics.observe_since(metrics.STAGE["queue"], batch.requests[0].created_at)
-            for batches in _group_batches(_split_twins(leased)):
-                self.build_batches(*batches)
+            apart = _split_twins(leased)
+            small = [batch for batch in apart if len(batch.requests) < LARGE_BATCH_SIZE]
+            large = [batch for batch in apart if len(batch.requests) >= LARGE_BATCH_SIZE]
+            for batches in (small, *in_groups(large, GROUP_SIZE)):
+                self.build_batches(batches)
 
-    def build_batches(self, *batches: leases.LeasedBatch, excluded_cells: tuple[str, ...] = ()) -> None:
+    def build_batches(self, batches: Sequence[leases.LeasedBatch], excluded_cells: tuple[str, ...] = ()) -> None:
         """One scheduler call for these batches, one transaction per cell, one hand-over, one cast per host and batch.
 
         Batches do not affect each other: after an unexpected error they are retried in smaller and smaller groups. Every step can
         safely be repeated. A batch that fails alone is set aside, and ends at its deadline.
         """
-        with self.driving.renew_each_during(batches):  # ``_go_elsewhere`` calls with new fences
+        with self.driving.renew_during(batches):  # ``_go_elsewhere`` calls with new fences
             done = isolate_failures(lambda members: self._drive_batches(members, excluded_cells), batches)
             for batch, error in done.failed:
                 self._unbuilt.set_aside(dict.fromkeys(batch.requests, error))
@@ -146,7 +149,8 @@ class Builder:
             self._unbuilt.set_aside(dict.fromkeys(timely.requests, errors.Invalid(timely.unreadable)))
             return None
         try:
-            secrets[batch.batch_id] = self._batch_secrets.secrets_of(timely)  # before claiming for a batch that cannot be built
+            # before claiming for a batch that cannot be built
+            secrets[batch.batch_id] = _open_secrets(self._context.vault, timely) if timely.spec.has_secrets else None
         except (errors.NotFound, errors.Misconfigured) as error:
             self._unbuilt.withhold_batch(timely, error)
             return None
@@ -173,7 +177,21 @@ class Builder:
             msgspec.structs.replace(r, fence=fences[r.instance_uuid]) for r in batch.requests if r.instance_uuid in fences
         )
         excluded = (*excluded_cells, *sorted({p.cell.uuid for p in refused}))
-        self.build_batches(msgspec.structs.replace(batch, requests=requests), excluded_cells=excluded)
+        self.build_batches([msgspec.structs.replace(batch, requests=requests)], excluded)
+
+
+def _open_secrets(vault: Vault, batch: leases.LeasedBatch) -> BootSecrets:
+    """Decrypt the secrets of a leased batch, and store none of them.
+
+    Raises errors.NotFound if they are no longer stored, errors.Misconfigured if no key opens them.
+    """
+    if not vault.can_seal:
+        raise errors.Misconfigured(
+            f"{OPTION}: no master key; it is needed to decrypt the secrets of a request and encrypt them for a cell."
+        )
+    if batch.sealed is None:
+        raise errors.NotFound("its user data and password are no longer stored")
+    return vault.open(batch.batch_id, batch.sealed)
 
 
 def _split_twins(leased: Sequence[leases.LeasedBatch]) -> list[leases.LeasedBatch]:
@@ -184,10 +202,3 @@ def _split_twins(leased: Sequence[leases.LeasedBatch]) -> list[leases.LeasedBatc
         others = tuple(r for r in batch.requests if r not in again)
         apart += [msgspec.structs.replace(batch, requests=siblings) for siblings in (again, others) if siblings]
     return apart
-
-
-def _group_batches(leased: Sequence[leases.LeasedBatch]) -> list[list[leases.LeasedBatch]]:
-    """All small batches in one group, then the large ones, in groups of ``GROUP_SIZE`` servers at most or of one batch."""
-    small = [batch for batch in leased if len(batch.requests) < LARGE_BATCH_SIZE]
-    large = [batch for batch in leased if len(batch.requests) >= LARGE_BATCH_SIZE]
-    return [*([small] if small else []), *in_groups(large, GROUP_SIZE)]

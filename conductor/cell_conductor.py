@@ -16,7 +16,7 @@ from conductor.gathered_beats import GatheredBeats
 from conductor.mark_watch import MarkWatch
 from conductor.orders import OrderSender, ask_to_introduce, send_orders
 from conductor.quarantine import Quarantine, reason_of
-from conductor.release import LOST, Release
+from conductor.release import LOST, release_secrets
 from db import secrets
 from db.cell import compute_nodes, instances, minimal_end, services, tasks, unknown_guests
 from db.cell.instances import DueRow
@@ -96,7 +96,7 @@ class CellConductor:
         self._sender = sender
         self.aside = Quarantine(database, "cell")
         self.marks = MarkWatch(database)
-        self._release = Release(vault or Vault())
+        self._vault = vault or Vault()
         self._settle: GroupCommit[Sequence[Report], Settled] = GroupCommit(self._write, window=REPORTS_WAIT_S, patient=False)
         self._heartbeat: GroupCommit[Sequence[Beat], list[str]] = GroupCommit(self._write_heartbeats)
 
@@ -110,14 +110,17 @@ class CellConductor:
         self.pace.hurry_for()
         settled = self._settle(reports)
         verdicts = self._give_verdicts(reports, settled.outcomes)
+        # a build that asks for secrets has some, and a task may have none
         granted = [
             r.instance_uuid
             for r, v in zip(reports, verdicts, strict=True)
-            if v.accepted and (_asks_secrets(r) or (_begins_with_secrets(r) and r.instance_uuid in settled.kept_secrets))
+            if v.accepted
+            and r.wants_secrets
+            and (r.kind is ReportKind.ACCEPT or (r.kind is ReportKind.BEGIN and r.instance_uuid in settled.kept_secrets))
         ]
         if not granted:
             return verdicts
-        released = self._release.decrypt_secrets(granted, settled.kept_secrets)
+        released = release_secrets(self._vault, granted, settled.kept_secrets)
         if released.lost:
             self._give_up([r for r in reports if r.instance_uuid in released.lost])
         return [released.verdict_with_secrets(verdict) for verdict in verdicts]
@@ -258,17 +261,11 @@ class CellConductor:
         now = self._database.current_time()
         settled = Settled()
         closed = self.marks.read_mark() if any(report.kind is ReportKind.BEGIN for report in reports.values()) else ""
-
-        def write(uuids: Sequence[str], form: Callable[[Report], Report] = lambda report: report) -> None:
-            outcomes, kept_secrets = self._database.write(apply_reports, {uuid: form(reports[uuid]) for uuid in uuids}, now, closed)
-            settled.outcomes.update(outcomes)
-            settled.kept_secrets.update(kept_secrets)
-
-        faults = dict(isolate_failures(write, list(reports)).failed)
+        faults = dict(isolate_failures(partial(self._write_reports, settled, reports, now, closed), list(reports)).failed)
         if faults:
-            failures = [uuid for uuid in faults if reports[uuid].kind is ReportKind.FAILED]
+            failures = {uuid: _without_text(reports[uuid], now) for uuid in faults if reports[uuid].kind is ReportKind.FAILED}
             ends = [uuid for uuid in faults if reports[uuid].kind is ReportKind.GONE]
-            again = dict(isolate_failures(lambda ending: write(ending, lambda report: _without_text(report, now)), failures).failed)
+            again = dict(isolate_failures(partial(self._write_reports, settled, failures, now, closed), list(failures)).failed)
             again |= dict(isolate_failures(lambda ending: self._end_deletes(ending, reports, settled), ends).failed)
             others = {u: e for u, e in faults.items() if reports[u].kind not in (ReportKind.FAILED, ReportKind.GONE)}
             self.aside.note_failed(REPORTS, again | others)
@@ -277,6 +274,14 @@ class CellConductor:
             self.aside.note_succeeded(REPORTS, settled.outcomes)
         measure_transitions(settled.outcomes.values(), now)
         return settled
+
+    def _write_reports(
+        self, settled: Settled, reports: Mapping[str, Report], now: float, closed: str, uuids: Sequence[str]
+    ) -> None:
+        """Write those of ``reports`` that are about ``uuids``, and enter what comes of them into ``settled``."""
+        outcomes, kept_secrets = self._database.write(apply_reports, {uuid: reports[uuid] for uuid in uuids}, now, closed)
+        settled.outcomes.update(outcomes)
+        settled.kept_secrets.update(kept_secrets)
 
     def _end_deletes(self, uuids: Sequence[str], reports: Mapping[str, Report], settled: Settled) -> None:
         """End deletes that were carried out and cannot be written in full."""
@@ -293,20 +298,18 @@ class CellConductor:
         return [[beat.host for beat in beats if beat in foreign] for beats in groups]
 
     def _give_verdicts(self, reports: Sequence[Report], outcomes: Mapping[str, Outcome]) -> list[Verdict]:
+        """The verdicts on these reports, in their order. Logs both, and the fault of a build that ended in ERROR."""
         verdicts = [_make_verdict(report, outcomes[report.instance_uuid]) for report in reports]
         for report, verdict in zip(reports, verdicts, strict=True):
-            self._log_report(report, verdict, outcomes[report.instance_uuid])
+            outcome = outcomes[report.instance_uuid]
+            row = outcome.row if isinstance(outcome, Change) else None
+            about = (report.instance_uuid, request_of(row.batch_id) if row is not None else None)
+            subject = report.kind if verdict.accepted else f"{report.kind} refused"
+            why = verdict.reason if not verdict.accepted else report.failure.message if report.failure else ""
+            log_step(LOG, subject, *about, cell=self._sender.name, host=report.host, attempt=report.attempt, note=why)
+            if row is not None and row.state is State.ERROR:
+                log_step(LOG, "error", *about, cell=self._sender.name, note=row.fault or "")
         return verdicts
-
-    def _log_report(self, report: Report, verdict: Verdict, outcome: Outcome) -> None:
-        """Log the report and its verdict, and the fault if the build ended in ERROR."""
-        row = outcome.row if isinstance(outcome, Change) else None
-        about = (report.instance_uuid, request_of(row.batch_id) if row is not None else None)
-        subject = report.kind if verdict.accepted else f"{report.kind} refused"
-        why = verdict.reason if not verdict.accepted else report.failure.message if report.failure else ""
-        log_step(LOG, subject, *about, cell=self._sender.name, host=report.host, attempt=report.attempt, note=why)
-        if row is not None and row.state is State.ERROR:
-            log_step(LOG, "error", *about, cell=self._sender.name, note=row.fault or "")
 
 
 def apply_reports(
@@ -321,9 +324,9 @@ def apply_reports(
     _note_tasks(tx, reports, outcomes)
     instances.append_changes(tx, outcomes.values(), now)
     accepted = [uuid for uuid, report in reports.items() if report.wants_secrets and _make_verdict(report, outcomes[uuid]).accepted]
-    begun = [uuid for uuid in accepted if _begins_with_secrets(reports[uuid])]
+    begun = [uuid for uuid in accepted if reports[uuid].kind is ReportKind.BEGIN]
     kept_secrets = tasks.secrets_of(tx, begun) if begun else {}
-    granted = [uuid for uuid in accepted if _asks_secrets(reports[uuid])]
+    granted = [uuid for uuid in accepted if reports[uuid].kind is ReportKind.ACCEPT]
     if not granted:
         return outcomes, kept_secrets
     batches = {o.row.uuid: o.row.batch_id for o in outcomes.values() if isinstance(o, Change) and o.row.batch_id is not None}
@@ -341,15 +344,13 @@ def _note_tasks(tx: CellTransaction, reports: Mapping[str, Report], outcomes: Ma
     done = [uuid for uuid, row in changed.items() if row.task_state is TaskState.DONE]
     if done:
         tasks.record_connected(tx, done)
-    learned = {uuid for uuid, outcome in outcomes.items() if _has_learned(reports[uuid], outcome)}
+    learned: set[str] = set()  # the report of a guest has told the row of a later task: the one that it has lost track of is over
+    for uuid, outcome in outcomes.items():
+        last_task = reports[uuid].last_task if reports[uuid].kind is ReportKind.ACTIVE else 0
+        if last_task > 0 and isinstance(outcome, Change) and outcome.row.task_number == last_task:
+            learned.add(uuid)
     if over := (changed.keys() - running.keys()) | learned:
         tasks.forget_tasks(tx, over)
-
-
-def _has_learned(report: Report, outcome: Outcome) -> bool:
-    """Whether the report of a guest has told the row of a later task: the one that it has lost track of is over."""
-    is_told = report.kind is ReportKind.ACTIVE and isinstance(outcome, Change) and report.last_task > 0
-    return is_told and isinstance(outcome, Change) and outcome.row.task_number == report.last_task
 
 
 def decide_report(
@@ -382,16 +383,6 @@ def decide_report(
     if row.builder is not None and builder_digest.is_same(builder, row.builder, row.uuid):
         builder = row.builder  # the agent knows and reports only its digest
     return lifecycle.fail_attempt(row, report.host, report.fence, report.attempt, builder, failure)
-
-
-def _asks_secrets(report: Report) -> bool:
-    """Whether it asks for secrets. An agent needs them only when it asks for permission to build, for the first time or again."""
-    return report.wants_secrets and report.kind is ReportKind.ACCEPT
-
-
-def _begins_with_secrets(report: Report) -> bool:
-    """Whether it asks for the secrets of a task, if that has any."""
-    return report.wants_secrets and report.kind is ReportKind.BEGIN
 
 
 def _introduce_agent(
@@ -443,22 +434,18 @@ def _is_rescheduled(outcome: Outcome) -> bool:
 def measure_transitions(outcomes: Iterable[Outcome], now: float) -> None:
     """Measure transitions of builds made at ``now``: durations of steps, retries on other hosts, and ended builds."""
     for outcome in outcomes:
-        if isinstance(outcome, Change):
-            with contextlib.suppress(TypeError):  # SQLite allows non-numbers in a column of times
-                _count_transition(outcome.row, now)
-
-
-def _count_transition(row: Instance, now: float) -> None:
-    match row.state:
-        case _ if row.task_number:  # tasks change the row, and are no builds
-            return
-        case State.BUILDING:
-            metrics.STAGE["grant"].observe(max(0.0, now - row.changed_at))
-        case State.ACTIVE:
-            metrics.STAGE["build"].observe(max(0.0, now - row.changed_at))
-            metrics.BOOT.observe(max(0.0, now - row.created_at))
-            metrics.ENDED.labels("active").inc()
-        case State.SCHEDULED if row.history:
-            metrics.RETRIES.labels(row.history[-1].failure.kind).inc()
-        case State.ERROR if row.rolled_back is None:
-            metrics.ENDED.labels("error").inc()
+        if not isinstance(outcome, Change) or outcome.row.task_number:  # tasks change the row, and are no builds
+            continue
+        row = outcome.row
+        with contextlib.suppress(TypeError):  # SQLite allows non-numbers in a column of times
+            match row.state:
+                case State.BUILDING:
+                    metrics.STAGE["grant"].observe(max(0.0, now - row.changed_at))
+                case State.ACTIVE:
+                    metrics.STAGE["build"].observe(max(0.0, now - row.changed_at))
+                    metrics.BOOT.observe(max(0.0, now - row.created_at))
+                    metrics.ENDED.labels("active").inc()
+                case State.SCHEDULED if row.history:
+                    metrics.RETRIES.labels(row.history[-1].failure.kind).inc()
+                case State.ERROR if row.rolled_back is None:
+                    metrics.ENDED.labels("error").inc()

@@ -12,6 +12,7 @@ from conductor.placement import Placed, by_batch, by_cell
 from conductor.requeue import Requeuer
 from db.api.operations import steps
 from db.api.queue import builds
+from db.cell.instances import Order
 from service import metrics
 from service.bisect import isolate_failures
 from service.steps import log_step
@@ -55,7 +56,7 @@ class CellHandOver:
         for p in own_members:
             log_step(LOG, "handed over", p.request.instance_uuid, p.batch.spec.request_id, cell=p.cell.name, host=p.selection.host)
         for cell, members in by_cell(own_members).items():
-            send_orders(cell, [p.build_order for p in members])
+            send_orders(cell, [Order(instance=p.staged_instance, name=p.request.name, spec=p.batch.spec) for p in members])
 
     def _hand_over_twins(self, staged: Sequence[Placed]) -> None:
         """Hand over the twins whose sources are off. The others wait for that with their claims, leased and staged."""

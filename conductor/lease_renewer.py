@@ -5,8 +5,8 @@ from __future__ import annotations
 import dataclasses
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 
 from db.api.queue import leases
 from db.sql.engine import ApiDatabase
@@ -14,7 +14,7 @@ from db.sql.engine import ApiDatabase
 
 @dataclasses.dataclass(kw_only=True, eq=False)
 class Drive:
-    """Requests in progress.
+    """Requests of one batch in progress.
 
     ``fences``: by instance UUID. ``began``: seconds of the monotonic clock. ``deadline``: when renewal stops, by the API database's
     clock.
@@ -39,26 +39,23 @@ class LeaseRenewer:
         self._drives: list[Drive] = []
 
     @contextmanager
-    def renew_during(self, requests: Iterable[leases.LeasedRequest]) -> Iterator[None]:
-        """Renew the leases of these requests inside the ``with`` block."""
-        leased = list(requests)
-        deadline = min((r.deadline for r in leased), default=0.0)
-        drive = Drive(fences={r.instance_uuid: r.fence for r in leased}, began=time.monotonic(), deadline=deadline)
+    def renew_during(self, batches: Sequence[leases.LeasedBatch]) -> Iterator[None]:
+        """Renew the leases of these batches inside the ``with`` block, each up to its own deadline."""
+        drives = [
+            Drive(
+                fences={request.instance_uuid: request.fence for request in batch.requests},
+                began=time.monotonic(),
+                deadline=min((request.deadline for request in batch.requests), default=0.0),
+            )
+            for batch in batches
+        ]
         with self._lock:
-            self._drives.append(drive)
+            self._drives += drives
         try:
             yield
         finally:
             with self._lock:
-                self._drives.remove(drive)
-
-    @contextmanager
-    def renew_each_during(self, batches: Iterable[leases.LeasedBatch]) -> Iterator[None]:
-        """Renew the leases of these batches inside the ``with`` block, each up to its own deadline."""
-        with ExitStack() as stack:
-            for batch in batches:
-                stack.enter_context(self.renew_during(batch.requests))
-            yield
+                self._drives = [drive for drive in self._drives if drive not in drives]
 
     def leave_leases(self, fences: Mapping[str, int], until: float) -> None:
         """Let the leases of these requests expire at ``until``, by the API database's clock: they are not renewed any more.

@@ -9,8 +9,6 @@ from collections.abc import Iterable
 from cells.cell import Cell
 from db.api.queue import leases
 from db.api.queue.builds import HandOver
-from db.cell import staging
-from db.cell.instances import Order
 from objects.context import RequestContext
 from objects.instance import Instance, State
 from objects.selection import Selection
@@ -50,13 +48,6 @@ class Placed:
         )
 
     @property
-    def new_instance(self) -> staging.NewInstance:
-        request = self.request
-        return staging.NewInstance(
-            instance=self.staged_instance, name=request.name, launch_index=request.launch_index, created_at=request.created_at
-        )
-
-    @property
     def hand_over(self) -> HandOver:
         return HandOver(
             instance_uuid=self.request.instance_uuid,
@@ -66,10 +57,6 @@ class Placed:
             node=self.selection.node,
             availability_zone=self.selection.availability_zone,
         )
-
-    @property
-    def build_order(self) -> Order:
-        return Order(instance=self.staged_instance, name=self.request.name, spec=self.batch.spec)
 
 
 def by_cell(placed: Iterable[Placed]) -> dict[Cell, list[Placed]]:

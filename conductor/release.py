@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
@@ -35,35 +35,25 @@ class Released:
         return msgspec.structs.replace(verdict, secrets=self.carried.get(uuid), secrets_with=self.referring.get(uuid))
 
 
-class Release:
-    """Decrypts secrets, once per batch and answer."""
+def release_secrets(vault: Vault, uuids: Sequence[str], secrets_by_uuid: Mapping[str, Kept]) -> Released:
+    """Decrypt the stored secrets (``secrets_by_uuid``, by instance UUID) of these instances, once for each batch.
 
-    def __init__(self, vault: Vault) -> None:
-        self._vault = vault
-
-    def decrypt_secrets(self, uuids: Iterable[str], secrets_by_uuid: Mapping[str, Kept]) -> Released:
-        """Decrypt the stored secrets (``secrets_by_uuid``, by instance UUID) of these instances.
-
-        Raises errors.Misconfigured if no key opens one of them, and logs which batch.
-        """
-        instance_uuids = list(uuids)
-        carried: dict[str, BootSecrets] = {}
-        referring: dict[str, str] = {}
-        first: dict[str, str] = {}
-        for uuid in instance_uuids:
-            kept_secrets = secrets_by_uuid.get(uuid)
-            if kept_secrets is None or kept_secrets.sealed is None:
-                continue
-            if kept_secrets.batch_id in first:
-                referring[uuid] = first[kept_secrets.batch_id]
-            else:
-                first[kept_secrets.batch_id] = uuid
-                carried[uuid] = self._open_sealed(uuid, kept_secrets.batch_id, kept_secrets.sealed)
-        return Released(carried=carried, referring=referring, lost=frozenset(instance_uuids) - carried.keys() - referring.keys())
-
-    def _open_sealed(self, uuid: str, batch_id: str, sealed: str) -> BootSecrets:
+    Raises errors.Misconfigured if no key opens one of them, and logs which instance waits for it.
+    """
+    carried: dict[str, BootSecrets] = {}
+    referring: dict[str, str] = {}
+    first: dict[str, str] = {}
+    for uuid in uuids:
+        kept_secrets = secrets_by_uuid.get(uuid)
+        if kept_secrets is None or kept_secrets.sealed is None:
+            continue
+        if kept_secrets.batch_id in first:
+            referring[uuid] = first[kept_secrets.batch_id]
+            continue
+        first[kept_secrets.batch_id] = uuid
         try:
-            return self._vault.open(batch_id, sealed)
+            carried[uuid] = vault.open(kept_secrets.batch_id, kept_secrets.sealed)
         except errors.Misconfigured as error:
             LOG.error("instance %s waits: %s", uuid, error)
             raise
+    return Released(carried=carried, referring=referring, lost=frozenset(uuids) - carried.keys() - referring.keys())

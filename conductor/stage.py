@@ -6,6 +6,8 @@ import logging
 import time
 from collections.abc import Iterator, Mapping, Sequence
 
+import msgspec
+
 from cells.bulkhead import PendingCall
 from cells.cell import Cell
 from conductor.cell_lookup import CellLookup
@@ -101,7 +103,15 @@ class Stager:
         for batch_id, its in by_batch(members).items():
             content = secrets.get(batch_id)
             sealed = self._vault.seal_secrets(cell.uuid, batch_id, content) if content is not None else None
-            news = tuple(p.new_instance for p in its)
+            news = tuple(
+                staging.NewInstance(
+                    instance=p.staged_instance,
+                    name=p.request.name,
+                    launch_index=p.request.launch_index,
+                    created_at=p.request.created_at,
+                )
+                for p in its
+            )
             parts.append(staging.StagedPart(spec=its[0].batch.spec, news=news, sealed=sealed))
         return cell.begin_write(_stage_parts, cell.database, parts, self._database.current_time())
 
@@ -109,4 +119,15 @@ class Stager:
 def _stage_parts(tx: CellTransaction, database: Database, parts: Sequence[staging.StagedPart], api_now: float) -> list[str]:
     """The transaction in a cell. Deadlines are converted to the clock of the cell's database: the remaining time stays the same."""
     now = database.current_time()
-    return staging.stage_all(tx, [part.with_later_deadlines(now - api_now) for part in parts], now)
+    later = now - api_now
+    shifted = [
+        msgspec.structs.replace(
+            part,
+            news=tuple(
+                msgspec.structs.replace(new, instance=msgspec.structs.replace(new.instance, deadline=new.instance.deadline + later))
+                for new in part.news
+            ),
+        )
+        for part in parts
+    ]
+    return staging.stage_all(tx, shifted, now)

@@ -6,9 +6,9 @@ Nobody in a cell acts on a STAGED row, and writing or removing one tells the fee
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from operator import attrgetter, itemgetter
 from typing import Any
 
-import msgspec
 import sqlalchemy as sa
 
 from db import secrets
@@ -34,10 +34,6 @@ class NewInstance(Object, frozen=True, kw_only=True):
     launch_index: int
     created_at: float
 
-    def with_later_deadline(self, seconds: float) -> NewInstance:
-        row = msgspec.structs.replace(self.instance, deadline=self.instance.deadline + seconds)
-        return msgspec.structs.replace(self, instance=row)
-
 
 class StagedPart(Object, frozen=True, kw_only=True):
     """Rows of one batch that are to be staged. ``sealed``: the batch's secrets, where it has some and a host is to have them."""
@@ -45,10 +41,6 @@ class StagedPart(Object, frozen=True, kw_only=True):
     spec: RequestSpec
     news: tuple[NewInstance, ...]
     sealed: str | None = None
-
-    def with_later_deadlines(self, seconds: float) -> StagedPart:
-        """The same with deadlines so much later: another database's clock may be ahead."""
-        return msgspec.structs.replace(self, news=tuple(new.with_later_deadline(seconds) for new in self.news))
 
     def __repr__(self) -> str:
         return f"Part({self.spec.batch_id}, {len(self.news)} instances)"
@@ -72,21 +64,14 @@ def stage_all(tx: CellTransaction, parts: Sequence[StagedPart], now: float) -> l
     rows = [_instance_row(part.spec, new, now) for part in parts for new in part.news]
     if any(new.instance.turn for part in parts for new in part.news):
         rows = [_FIRST_BODY | row for row in rows]  # one statement has the same columns for all
-    inserted = dialect.insert_new(tx, instances, sorted(rows, key=_uuid_of))
+    inserted = dialect.insert_new(tx, instances, sorted(rows, key=itemgetter("uuid")))
     if inserted < len(rows):
-        return [uuid for part in sorted(parts, key=_batch_of) for uuid in _restage_instances(tx, part.spec, part.news, now)]
+        in_order = sorted(parts, key=attrgetter("spec.batch_id"))
+        return [uuid for part in in_order for uuid in _restage_instances(tx, part.spec, part.news, now)]
     texts = {part.spec.batch_id: stored.dump_value(part.spec) for part in parts}
     tx.execute(_BUILDS, [_build_row(new.instance, texts[part.spec.batch_id]) for part in parts for new in part.news])
     _attach_details(tx, parts, now)
     return [str(row["uuid"]) for row in rows]
-
-
-def _uuid_of(row: dict[str, Any]) -> str:
-    return str(row["uuid"])
-
-
-def _batch_of(part: StagedPart) -> str:
-    return part.spec.batch_id
 
 
 def _restage_instances(tx: CellTransaction, spec: RequestSpec, news: Sequence[NewInstance], now: float) -> list[str]:
@@ -120,6 +105,7 @@ def _restage_instances(tx: CellTransaction, spec: RequestSpec, news: Sequence[Ne
 
 def _instance_row(spec: RequestSpec, new: NewInstance, now: float) -> dict[str, Any]:
     row = new.instance
+    later_body = {"server_uuid": row.server_uuid, "turn": row.turn, "power": row.power} if row.turn else {}
     return {
         "uuid": row.uuid,
         "state": row.state,
@@ -138,16 +124,11 @@ def _instance_row(spec: RequestSpec, new: NewInstance, now: float) -> dict[str, 
         "launch_index": new.launch_index,
         "created_at": new.created_at,
         "updated_at": now,
-    } | _of_twin(row)
+    } | later_body
 
 
 _FIRST_BODY: dict[str, Any] = {"server_uuid": None, "turn": 0, "power": Power.ON}
-"""What the columns of ``_of_twin`` are by default."""
-
-
-def _of_twin(row: Instance) -> dict[str, Any]:
-    """The columns that only later bodies of a server have."""
-    return {"server_uuid": row.server_uuid, "turn": row.turn, "power": row.power} if row.turn else {}
+"""What columns that only later bodies of a server have are by default."""
 
 
 def _build_row(row: Instance, spec_text: str) -> dict[str, Any]:

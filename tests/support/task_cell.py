@@ -11,7 +11,6 @@ from pathlib import Path
 from compute.disks import Disk, read_disk
 from conductor.cell_conductor import CellConductor
 from conductor.orders import send_tasks
-from conductor.release import Release
 from db.cell import instances, tasks
 from db.cell.tasks import TaskFor
 from objects import errors
@@ -48,7 +47,7 @@ class ListeningConductor(CellConductor):
 
     def use(self, vault: Vault) -> None:
         """As after a restart with these keys."""
-        self._release = Release(vault)
+        self._vault = vault
 
     def report(self, context: RequestContext, reports: Sequence[Report]) -> list[Verdict]:
         if self.before_begin is not None and ReportKind.BEGIN in {report.kind for report in reports}:

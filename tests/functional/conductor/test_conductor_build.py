@@ -326,7 +326,7 @@ class TestFewerThanAskedFor:
         driven = conductor.lease(spec.batch_id)
         gone, *others = driven.uuids
         cloud.delete(gone)
-        conductor.builder.build_batches(driven.batch)
+        conductor.builder.build_batches([driven.batch])
         conductor.keep()
         assert cloud.mapped(gone).cell_uuid is None
         assert cloud.rows(gone) == {}

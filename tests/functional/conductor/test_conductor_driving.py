@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from conductor.lease_renewer import LeaseRenewer
@@ -44,7 +45,7 @@ def untils(queue: Queue) -> dict[str, float]:
 def test_what_takes_long_is_not_taken_over(queue: Queue, driving: LeaseRenewer) -> None:
     batch = leased(queue)
     before = untils(queue)
-    with driving.renew_during(batch.requests):
+    with driving.renew_during([batch]):
         driving.renew_leases()
         assert untils(queue) == before, "nothing is written for what is quick"
         time.sleep(SLOW)
@@ -60,7 +61,7 @@ def test_what_takes_long_is_not_taken_over(queue: Queue, driving: LeaseRenewer) 
 
 def test_what_was_left_runs_out_as_told(queue: Queue, driving: LeaseRenewer) -> None:
     batch = leased(queue)
-    with driving.renew_during(batch.requests):
+    with driving.renew_during([batch]):
         time.sleep(SLOW)
         left, kept = (r.instance_uuid for r in batch.requests)
         driving.leave_leases({left: 1}, 17.0)
@@ -72,10 +73,10 @@ def test_what_was_left_runs_out_as_told(queue: Queue, driving: LeaseRenewer) -> 
 def test_a_new_fence_is_extended_a_lost_not(queue: Queue, driving: LeaseRenewer) -> None:
     batch = leased(queue, count=1)
     uuid = batch.requests[0].instance_uuid
-    with driving.renew_during(batch.requests):
+    with driving.renew_during([batch]):
         fences = queue.database.write(leases.refence_requests, {uuid: 1})
         moved = leases.LeasedRequest(instance_uuid=uuid, fence=fences[uuid], name="n", launch_index=0, deadline=FAR, created_at=0.0)
-        with driving.renew_during([moved]):
+        with driving.renew_during([msgspec.structs.replace(batch, requests=(moved,))]):
             before = untils(queue)
             time.sleep(SLOW)
             driving.renew_leases()
@@ -89,7 +90,7 @@ def test_a_new_fence_is_extended_a_lost_not(queue: Queue, driving: LeaseRenewer)
 def test_an_endless_step_ends_at_the_deadline(queue: Queue, driving: LeaseRenewer) -> None:
     batch = leased(queue, deadline=time.time())
     before = untils(queue)
-    with driving.renew_during(batch.requests):
+    with driving.renew_during([batch]):
         time.sleep(SLOW)
         driving.renew_leases()
     assert untils(queue) == before

@@ -72,7 +72,7 @@ def test_leases_are_written_and_judged_by_the_database(site: Ground, skew: float
     builder.lease_seconds = LEASE
     spec = site.cloud.accept(timeout=2 * HOUR)
     [batch] = site.cloud.api.write(leases.lease_batches, "test", [spec.batch_id], site.conductor.database.current_time(), LEASE)
-    with builder.driving.renew_during(batch.requests):
+    with builder.driving.renew_during([batch]):
         builder.driving.leave_leases(
             {request.instance_uuid: request.fence for request in batch.requests}, site.cloud.api.current_time() + LEASE
         )
