@@ -6,7 +6,6 @@ import contextlib
 import logging
 import math
 import os
-import threading
 import time
 from collections import Counter
 from collections.abc import Sequence
@@ -14,6 +13,7 @@ from collections.abc import Sequence
 import msgspec
 
 from compute import machine
+from compute.admission import AgentAdmission
 from compute.agent import Agent
 from compute.audit import PERIODS_OF_SETTLED, GuestAudit
 from compute.driver import ComputeDriver, Guest, builder_of, host_of
@@ -34,14 +34,12 @@ from objects.compute_node import ComputeNode
 from objects.console import ConsoleKind, ConsoleListener
 from objects.context import RequestContext
 from objects.diagnostics import Diagnostics
-from objects.machine import Machine
 from objects.messages_version import SPAN
 from objects.process import AGENT_BINARY, About
 from objects.task import TaskOrder
 from rpc.cell_conductor import CellConductorClient
 from rpc.compute import ComputeEndpoint, serve_topic
 from rpc.scheduler import SchedulerClient
-from rpc.server import TopicServer
 from rpc.transport import Bus
 from service import health, room
 from service.release import installed_release
@@ -167,19 +165,16 @@ class ComputeService:
             guests.unknown_guests if settings.unknown_guests != "keep" else dict,
         )
         unknown = UnknownGuestsSender(self._client, self._context, guests, self._driver, settings.stats_full_interval)
+        self._began = now = time.monotonic()
+        seldom = settings.stats_full_interval
         rounds = [
             Round("Hypervisor", settings.hypervisor_interval, self._look_at_hypervisor, from_start=True),
-            Round("Stats", settings.stats_interval, stats.send, idle_interval=settings.stats_full_interval),
-            Round("Unknown guests", settings.stats_interval, unknown.send, idle_interval=settings.stats_full_interval),
-            Round(NODES, settings.stats_full_interval, self._offer_nodes, due=time.monotonic() + settings.stats_full_interval),
-            Round(AUDIT, settings.audit_interval, self._compare_guests, due=time.monotonic() + settings.audit_interval),
+            Round("Stats", settings.stats_interval, stats.send, idle_interval=seldom),
+            Round("Unknown guests", settings.stats_interval, unknown.send, idle_interval=seldom),
+            Round(NODES, seldom, self._offer_nodes, due=now + seldom),
+            Round(AUDIT, settings.audit_interval, self._compare_guests, due=now + settings.audit_interval),
             # an earlier start's introduction may arrive after this one's, and stay on record
-            Round(
-                INTRODUCTION,
-                settings.stats_full_interval,
-                self._introduce_agent,
-                due=time.monotonic() + settings.stats_full_interval,
-            ),
+            Round(INTRODUCTION, seldom, self._introduce_agent, due=now + seldom),
         ]
         self._heartbeats = heartbeats
         self._heartbeat_due = 0.0
@@ -188,24 +183,18 @@ class ComputeService:
         self._rounds = Rounds(settings.host, self._beat_once, self._take_first_steps, rounds, self._threads, self._is_idle)
         self._audits_left = 0
         """How many comparisons may yet leave out reading the records."""
-        self._stopping = False
         self._said_down = False
-        self._refusal = ""
-        self._exclusion = ""
-        """Which other machine runs as the host; empty if none does."""
-        self._acts = False
-        """Whether the agent takes orders, or did until it was told to stop."""
-        self._decided = threading.Event()
-        """Whether the cell has said if this agent may run as the host."""
-        self._serving = threading.Lock()
-        self._server: TopicServer | None = None
         self._is_served = False
         """Whether somebody else serves the host's topic."""
-        self._sign = health.HealthCheck(f"the hypervisor of host {settings.host}", lambda: self._agent.current_trouble)
-        self._room = health.HealthCheck(f"the image store of host {settings.host}", lambda: room.trouble_of(settings.images_folder))
-        self._welcome = health.HealthCheck(f"the release of host {settings.host}", lambda: self._refusal)
-        self._name = health.HealthCheck(f"the name of host {settings.host}", lambda: self._exclusion)
-        self._began = time.monotonic()
+        self._admission = admission = AgentAdmission()
+        self._checks = [
+            health.HealthCheck(f"the hypervisor of host {settings.host}", lambda: self._agent.current_trouble),
+            health.HealthCheck(f"the release of host {settings.host}", lambda: admission.refusal),
+            health.HealthCheck(f"the name of host {settings.host}", lambda: admission.exclusion),
+        ]
+        if settings.images_folder:
+            store = f"the image store of host {settings.host}"
+            self._checks.append(health.HealthCheck(store, lambda: room.trouble_of(settings.images_folder)))
 
     def start(self) -> None:
         """Look for the cell conductor until it answers. Once it has admitted this machine as the host, report existing guests and
@@ -223,11 +212,8 @@ class ComputeService:
         if not self._shared:
             self._reporter.start()
         LOG.info("Host %s starts as %s with %d guests", self._settings.host, self.builder, len(self._guests()))
-        health.BOARD.watch_part(self._sign)
-        health.BOARD.watch_part(self._welcome)
-        health.BOARD.watch_part(self._name)
-        if self._settings.images_folder:
-            health.BOARD.watch_part(self._room)
+        for check in self._checks:
+            health.BOARD.watch_part(check)
 
     def make_endpoint(self) -> ComputeEndpoint:
         """What is to be served as this host."""
@@ -243,7 +229,7 @@ class ComputeService:
 
     def wait_for_admission(self, timeout: float) -> bool:
         """Wait until the cell has admitted or refused this agent; return whether it has."""
-        return self._decided.wait(timeout)
+        return self._admission.decided.wait(timeout)
 
     @property
     def current_trouble(self) -> str:
@@ -253,16 +239,16 @@ class ComputeService:
     @property
     def exclusion(self) -> str:
         """Which other machine runs as the host; empty if none does."""
-        return self._exclusion
+        return self._admission.exclusion
 
     @property
     def is_listening(self) -> bool:
         """Whether the agent listens to a topic of its own."""
-        return self._server is not None
+        return self._admission.server is not None
 
     def check_bus(self) -> None:
         """Raise Unreachable while the bus delivers no orders, though the cell has admitted this machine."""
-        server = self._server
+        server = self._admission.server
         if server is not None:
             server.check_listening()
 
@@ -275,15 +261,13 @@ class ComputeService:
         """
         end = time.monotonic() + (self._settings.drain_timeout if timeout is None else timeout)
         final_timeout = FINAL_REPORTS_TIMEOUT_S if timeout is None or timeout > 0.0 else 0.1
-        self._stopping = True
+        self._admission.stopping = True
         if self._heartbeats is not None:
             self._heartbeats.remove_agent(self._settings.host)
-        health.BOARD.forget_part(self._sign)
-        health.BOARD.forget_part(self._welcome)
-        health.BOARD.forget_part(self._name)
-        health.BOARD.forget_part(self._room)
+        for check in self._checks:
+            health.BOARD.forget_part(check)
         self._announce_stop()
-        self._stop_serving()
+        self._admission.stop_orders()
         self._agent.hand_over()
         self._agent.drain_work(max(0.0, end - time.monotonic()))
         self._rounds.stop()
@@ -310,7 +294,8 @@ class ComputeService:
 
         Raises HostNameTaken if another machine runs as the host. Until the cell admits this one, it acts as the host no more.
         """
-        about, uptime = _about_agent(self._machine), time.monotonic() - self._began
+        uptime = time.monotonic() - self._began
+        about = About(release=installed_release(), messages=str(SPAN), pid=os.getpid(), version=VERSION, machine=self._machine.name)
         try:
             with contextlib.suppress(errors.Unsupported):  # a conductor of an older release needs no introduction
                 self._client.introduce(self._context, self._settings.host, AGENT_BINARY, about, uptime)
@@ -318,46 +303,40 @@ class ComputeService:
             self._leave(str(error))
             raise
         except errors.Misconfigured as error:
-            self._refusal = str(error)
-            self._decided.set()
+            self._admission.refusal = str(error)
+            self._admission.decided.set()
             self._report_state()
             raise
-        self._refusal = ""
+        self._admission.refusal = ""
 
     def _serve(self) -> None:
         """The cell has admitted this machine as the host: report its guests and take orders."""
-        self._exclusion = ""
+        self._admission.exclusion = ""
         self._agent.admit()
         guests = self._guests()
-        with self._serving:
-            if self._stopping or self._acts:
+        with self._admission as admission:
+            if admission.stopping or admission.takes_orders:
                 return
             self._agent.report_found(guests)
             if self._heartbeats is not None:
                 self._heartbeats.add_agent(self._settings.host, self._takes_none)
             if not self._is_served:
                 threads = self._settings.dispatch_threads
-                self._server = serve_topic(self._bus, self._settings.host, self.make_endpoint(), threads=threads)
-            self._acts = True
-        self._decided.set()
+                admission.server = serve_topic(self._bus, self._settings.host, self.make_endpoint(), threads=threads)
+            admission.takes_orders = True
+        admission.decided.set()
 
     def _leave(self, reason: str) -> None:
         """Another machine runs as the host: take no orders, report nothing and change no guest."""
-        if not self._exclusion:
+        if not self._admission.exclusion:
             LOG.error("Host %s is refused: %s", self._settings.host, reason)
-        self._exclusion = reason
+        self._admission.exclusion = reason
         if self._heartbeats is not None:
             self._heartbeats.remove_agent(self._settings.host)
-        self._stop_serving()
+        self._admission.stop_orders()
         self._agent.exclude(reason)
         self._rounds.begin_again()
-        self._decided.set()
-
-    def _stop_serving(self) -> None:
-        with self._serving:
-            self._acts, server, self._server = False, self._server, None
-        if server is not None:
-            server.stop()
+        self._admission.decided.set()
 
     def _guests(self) -> Sequence[Guest]:
         """Those of the host; none while its hypervisor is down: the audit finds them when it is back."""
@@ -412,7 +391,19 @@ class ComputeService:
             self._rounds.wake_rounds()  # for what it may have begun
 
     def _offered_nodes(self) -> list[ComputeNode]:
-        return [_offered_node(node, self._settings) for node in self._driver.nodes()]
+        """What the driver reports, less the operator's reservations.
+
+        The driver proposes the reserved memory of a host whose operator has not set it.
+        """
+        memory_mb, disk_gb = self._settings.reserved_memory_mb, self._settings.reserved_disk_gb
+        return [
+            msgspec.structs.replace(
+                node,
+                reserved_memory_mb=node.reserved_memory_mb if memory_mb is None else memory_mb,
+                reserved_disk_gb=disk_gb,
+            )
+            for node in self._driver.nodes()
+        ]
 
     def _offer_nodes(self) -> None:
         """Memory may be added to a host, or a disk may fail."""
@@ -421,13 +412,13 @@ class ComputeService:
 
     def _report_state(self) -> None:
         """Nothing about a host that another machine runs as."""
-        if self._exclusion:
+        if self._admission.exclusion:
             return
         self._client.report_state(self._context, self._settings.host, AGENT_BINARY, VERSION, stopping=self._takes_none())
 
     def _takes_none(self) -> bool:
         """Whether the host takes no orders now."""
-        return self._stopping or bool(self._agent.current_trouble) or bool(self._refusal)
+        return self._admission.stopping or bool(self._agent.current_trouble) or bool(self._admission.refusal)
 
     def _announce_stop(self) -> None:
         """Tell the cell that the host takes no more orders. If the message is lost, the missing heartbeats will show it."""
@@ -457,20 +448,3 @@ def make_reporter(settings: ComputeSettings, bus: Bus) -> Reporter:
     context = RequestContext(request_id="req-reports", is_admin=True)
     client = CellConductorClient(bus, timeout=settings.call_timeout)
     return Reporter(client, context, window=settings.report_window, longest_pause=settings.report_retry_max)
-
-
-def _about_agent(on: Machine) -> About:
-    return About(release=installed_release(), messages=str(SPAN), pid=os.getpid(), version=VERSION, machine=on.name)
-
-
-def _offered_node(node: ComputeNode, settings: ComputeSettings) -> ComputeNode:
-    """Apply the operator's reservations to what the driver reports.
-
-    The driver proposes the reserved memory of a host whose operator has not set it.
-    """
-    reserved = settings.reserved_memory_mb
-    return msgspec.structs.replace(
-        node,
-        reserved_memory_mb=node.reserved_memory_mb if reserved is None else reserved,
-        reserved_disk_gb=settings.reserved_disk_gb,
-    )

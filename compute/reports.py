@@ -21,7 +21,7 @@ from service.retry import pause_after
 LOG = logging.getLogger(__name__)
 
 Answer = Callable[[Verdict], None]
-Send = Callable[[Sequence[Report]], Sequence[Verdict]]
+Send = Callable[[RequestContext, Sequence[Report]], Sequence[Verdict]]
 
 REPORTS_PER_MESSAGE = 500
 """Reports per message: one transaction of the cell handles this many easily."""
@@ -118,8 +118,10 @@ class Reporter:
         """Send these now, and handle the answers. Called by the reporter's thread."""
         failed = [pending for pending in group if pending.report.kind is ReportKind.FAILED]
         others = [pending for pending in group if pending.report.kind is not ReportKind.FAILED]
-        self._send(others, lambda reports: self._client.report(self._context, reports))
-        self._send(failed, lambda reports: self._client.build_instances(self._context, reports))
+        if others:
+            self._send(others, self._client.report)
+        if failed:
+            self._send(failed, self._client.build_instances)
 
     def _run(self) -> None:
         while (group := self._next_reports()) is not None:
@@ -156,10 +158,8 @@ class Reporter:
         return list(group.values())
 
     def _send(self, group: Sequence[Pending], send: Send) -> None:
-        if not group:
-            return
         try:
-            verdicts = send([pending.report for pending in group])
+            verdicts = send(self._context, [pending.report for pending in group])
             if [verdict.instance_uuid for verdict in verdicts] != [pending.report.instance_uuid for pending in group]:
                 raise errors.Unsupported("The cell conductor's answer does not match the reports.")
         except Exception as error:  # noqa: BLE001 - after any error the reports must be repeated; the error is logged
@@ -170,16 +170,13 @@ class Reporter:
             self._complaints = None
         with self._changed:
             for pending in group:
-                self._remove_pending(pending)
+                report = pending.report
+                key = (report.host, report.instance_uuid, report.kind, report.attempt)
+                if self._pending.get(key) is pending:  # otherwise it was submitted again meanwhile and waits for another answer
+                    del self._pending[key]
             self._changed.notify_all()
         for pending, verdict in zip(group, verdicts, strict=True):
             _answer_pending(pending, verdict)
-
-    def _remove_pending(self, pending: Pending) -> None:
-        report = pending.report
-        key = (report.host, report.instance_uuid, report.kind, report.attempt)
-        if self._pending.get(key) is pending:  # otherwise it was submitted again meanwhile and waits for another answer
-            del self._pending[key]
 
     def _postpone_reports(self, group: Sequence[Pending], error: Exception) -> None:
         self._complaints = self._complaints or RateLimitedLog(LOG)

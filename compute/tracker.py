@@ -86,7 +86,7 @@ class ResourceTracker:
             node = self._nodes.get(guest.node)
             if node is None:
                 return f"This host has no node {guest.node!r}."
-            claim = _claim_of(guest, spawned=False)
+            claim = NodeClaim(node=guest.node, takes=guest.taken_amounts)
             used = self._used[guest.node]
             refusal = _refusal_text(claim.takes, used, _with_guests(node, used.claims + 1).total_capacity, limits)
             if refusal is None:
@@ -96,7 +96,7 @@ class ResourceTracker:
     def hold_resources(self, guest: Guest) -> None:
         """Count a running guest. It is always recorded, even if the node is then over-committed."""
         with self._lock:
-            self._replace_claim(guest.uuid, _claim_of(guest, spawned=True))
+            self._replace_claim(guest.uuid, NodeClaim(node=guest.node, takes=guest.taken_amounts, spawned=True))
 
     def release_resources(self, uuid: str) -> None:
         """Release the resources of this uuid, if any."""
@@ -183,7 +183,3 @@ def _used_of(name: str, used: NodeUsage) -> int:
     resource_index = numa.class_names(node).index(name)
     tied = sum(used.resources.get(numa.class_names(number)[resource_index], 0) for number in range(numa.HOST_NODES_LIMIT))
     return used.resources.get(name, 0) + max((used.vcpus, used.memory_mb)[resource_index] - tied, 0)
-
-
-def _claim_of(guest: Guest, *, spawned: bool) -> NodeClaim:
-    return NodeClaim(node=guest.node, takes=guest.taken_amounts, spawned=spawned)

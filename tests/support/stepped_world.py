@@ -273,7 +273,7 @@ class AgentProcess(Process):
 
     def stop(self) -> None:
         """It is told to end: it says so, gives back what was not begun, and goes on for a while."""
-        self.service._stopping = True
+        self.service._admission.stopping = True
         self.begin("beat")
         self.service._agent.hand_over()
 
@@ -525,7 +525,7 @@ class SteppedWorld:
             database.away = database.lose_answer = False
         for host in HOMES:
             agent = self.processes.get(host)
-            if isinstance(agent, AgentProcess) and agent.service._stopping:
+            if isinstance(agent, AgentProcess) and agent.service._admission.stopping:
                 self.die(host)
             if host not in self.processes:
                 self.start(host)
