@@ -137,9 +137,7 @@ def measure_disable(api: ApiDatabase, mappings: Sequence[CellMapping], rounds: i
     freshness = TableUpdater(settings, registry, api, table, cursor)
     freshness.start()
     ledger = claims.Ledger(api, "bench")
-    scheduler = SchedulerManager(
-        settings, load_driver(settings), table, cursor, ledger, freshness.current_view, freshness.topology_epochs
-    )
+    scheduler = SchedulerManager(settings, load_driver(settings), table, cursor, ledger, freshness)
     uuid, ended = mappings[0].uuid, threading.Event()
     chosen: list[tuple[float, float, str]] = []
 

@@ -42,11 +42,6 @@ def all_messages() -> Iterator[type[Message]]:
             yield kind
 
 
-def newest_version() -> MessagesVersion:
-    """The messages version of this release."""
-    return SPAN.newest
-
-
 class Wrapped(msgspec.Struct):
     """A message on the wire. Its fields are read when its name and version are known."""
 
@@ -70,8 +65,8 @@ class Codec:
             if self._types.setdefault(cls.__name__, cls) is not cls:
                 raise TypeError(f"two messages are named {cls.__name__}: names on the bus must be unique")
 
-    def encode_value(self, value: object, peer: Callable[[], MessagesVersion] = newest_version) -> Any:
-        """Return ``value`` as JSON-able builtins, for a peer of this messages version.
+    def encode_value(self, value: object, peer: Callable[[], MessagesVersion] | None = None) -> Any:
+        """Return ``value`` as JSON-able builtins, for a peer of this messages version. None: the peer is of this release.
 
         ``peer`` is called only for messages that differ between versions. Raises TypeError for what may not cross the bus, and
         errors.PeerTooOld for what the peer would not do.
@@ -81,7 +76,7 @@ class Codec:
         if isinstance(value, Message):
             cls = type(value)
             name, fields, version = cls.__name__, msgspec.to_builtins(value), cls.VERSION
-            if name in CHANGED and (known := peer()) != SPAN.newest:
+            if name in CHANGED and peer is not None and (known := peer()) != SPAN.newest:
                 fields, version = backport_fields(name, fields, known), message_version(name, version, known)
             return {_NAME: name, _VERSION: version, _FIELDS: fields}
         if isinstance(value, (list, tuple)):

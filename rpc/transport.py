@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any, TypeVar
 
 import msgspec
@@ -15,7 +16,7 @@ from oslo_messaging.transport import RPCTransport, Transport
 from objects import errors
 from objects.context import RequestContext
 from objects.mask import mask_url
-from objects.messages_version import SPAN, MessagesVersion
+from objects.messages_version import MessagesVersion
 from rpc import agents, rabbit
 from rpc.agents import Confined
 from rpc.blocking import Blocking
@@ -40,11 +41,6 @@ CLOSE_TIMEOUT_S = 10.0
 
 
 Peers = Callable[[str, str | None], MessagesVersion]
-
-
-def all_newest(topic: str, server: str | None) -> MessagesVersion:
-    """All peers are of this release."""
-    return SPAN.newest
 
 
 class Bus:
@@ -73,8 +69,10 @@ class Bus:
         self._codec = shared_codec()
         self._serializer = Serializer(self._codec)
         self._server_serializer = ServerSerializer(self._codec)
-        self.peers: Peers = all_newest
-        """What the listeners on a topic know, all of them or one server. Set it before anything is sent."""
+        self.peers: Peers | None = None
+        """What the listeners on a topic know, all of them or one server. None: all are of this release. Set it before anything is
+        sent.
+        """
         self._servers: list[TopicServer] = []
         self._closed = False
 
@@ -203,11 +201,8 @@ class Bus:
         self, target: om.Target, context: RequestContext, message: MethodCall
     ) -> tuple[om.Target, dict[str, Any], dict[str, Any]]:
         serializer, encode = self._serializer, self._codec.encode_value
-
-        def peer_version() -> MessagesVersion:
-            return self.peers(target.topic, target.server)
-
-        arguments = {name: encode(value, peer_version) for name, value in message.arguments.items()}
+        peer = None if self.peers is None else partial(self.peers, target.topic, target.server)
+        arguments = {name: encode(value, peer) for name, value in message.arguments.items()}
         return target, serializer.serialize_context(context), {"method": message.method, "args": arguments, "version": VERSION}
 
     def send(self, send: Callable[[], T], timeout: float) -> T:

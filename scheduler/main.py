@@ -38,17 +38,7 @@ class SchedulerService:
         self._table = table
         self._room = CapacityMetrics(table)
         ledger = Ledger(api_database, f"scheduler {self._server_name}")
-        self.manager = SchedulerManager(
-            settings,
-            load_driver(settings),
-            table,
-            cursor,
-            ledger,
-            self.freshness.current_view,
-            self.freshness.topology_epochs,
-            self.freshness.usable_flavors,
-            self.freshness.hurry_cells,
-        )
+        self.manager = SchedulerManager(settings, load_driver(settings), table, cursor, ledger, self.freshness)
         self._keeper = Periodic("scheduler-surveys", SURVEYS_INTERVAL_S, self.manager.keep_surveys)
 
     def start(self) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 import numpy as np
@@ -36,7 +36,7 @@ from scheduler.engine.job import Job, PlanContext, checked_job
 from scheduler.framework.settings import SchedulerSettings
 from scheduler.table.host_table import HostTable
 from scheduler.table_updater import TOPOLOGY_EPOCHS
-from scheduler.view import FleetView
+from scheduler.view import FleetReader
 from scheduler.what_if import failure_simulation, rebalance
 from scheduler.what_if.dry_run import DryRunPlanner
 from service import metrics
@@ -64,26 +64,15 @@ class SchedulerManager:
         table: HostTable,
         cursor: Cursor,
         ledger: claims.Ledger,
-        view: Callable[[], FleetView],
-        topology: Callable[..., Mapping[str, int]] = lambda *, look: {},
-        flavors: Callable[[str], Sequence[Flavor]] = lambda project_id: (),
-        hurry: Callable[[Collection[str] | None], None] = lambda cells: None,
+        fleet: FleetReader,
     ) -> None:
-        """``view``: returns how far the cells have been read.
-
-        ``topology(look=...)``: returns the epochs of the cells, mappings and aggregates in the table. With ``look`` it first reads
-        the API database. ``flavors``: returns the flavors that a project may use, the largest first. ``hurry``: called with the
-        names of cells whose hosts were chosen, and with None if a request waits for hosts.
-        """
+        """``fleet``: reads the fleet into ``table``."""
         self._settings = settings
         self._driver = driver
         self._table = table
         self._cursor = cursor
         self._ledger = ledger
-        self._view = view
-        self._topology = topology
-        self._flavors = flavors
-        self._hurry = hurry
+        self._fleet = fleet
         self._started = time.monotonic()
         self._stripes = Stripes()
         self.conflicts = 0
@@ -155,7 +144,7 @@ class SchedulerManager:
         job = checked_job(context, request_spec, list(request_spec.fences))
         job.places = self._hosts_of_hints(request_spec)
         for look in (False, True, True):
-            topology, now = self._topology(look=look), self._plan_context()
+            topology, now = self._fleet.topology_epochs(look=look), self._plan_context()
             planner = DryRunPlanner(self._table, self._stripes.with_stripe(self._driver, now.mono), self._cursor, [job], now)
             try:
                 self._ledger.database.read(claims.rehearse_claim, [job.claim_request], planner, topology)
@@ -175,7 +164,7 @@ class SchedulerManager:
         Raises NoValidHost for an image that no host can run, and Conflict if this process does not know the host.
         """
         job = checked_job(context, msgspec.structs.replace(request_spec, move=None), ())  # one that made this body is over
-        self._topology(look=True)
+        self._fleet.topology_epochs(look=True)
         claimed = self._ledger.database.read(claims.list_claimed, [instance_uuid])
         now = self._plan_context()
         for _, inventory, _ in claimed:
@@ -192,7 +181,7 @@ class SchedulerManager:
 
         Raises NoValidHost for specs that no host can meet, TooCostly if too much is lost, and DatabaseUnavailable.
         """
-        self._topology(look=True)
+        self._fleet.topology_epochs(look=True)
         with self._table.lock:
             gone = failure_simulation.rows_of(self._table, lost) if lost is not None else np.zeros(0, np.int64)
             hosts, inventories = [self._table.hosts[row] for row in gone.tolist()], self._table.inventory[gone].tolist()
@@ -235,7 +224,7 @@ class SchedulerManager:
 
         Raises NoValidHost for specs that no host can meet, and DatabaseUnavailable.
         """
-        self._topology(look=True)
+        self._fleet.topology_epochs(look=True)
         self._read_claims()
         now = self._plan_context()
         with self._table.lock:
@@ -250,7 +239,7 @@ class SchedulerManager:
         for movers_of_host in movers.values():
             for mover in movers_of_host:
                 mover.job.places = self._hosts_of_hints(mover.job.spec)
-        specs = request_specs or [_new_server(context, flavor) for flavor in self._flavors(context.project_id)[:1]]
+        specs = request_specs or [_new_server(context, flavor) for flavor in self._fleet.usable_flavors(context.project_id)[:1]]
         jobs = [checked_job(context, spec, ()) for spec in specs]
         rebalancer = rebalance.Rebalancer(
             self._table, self._driver, now, movable_servers.claims.slots, inventories, movers, allowed
@@ -287,8 +276,11 @@ class SchedulerManager:
             if tries:
                 time.sleep(pause_after(tries, CONFLICT_PAUSE_S, LONGEST_CONFLICT_PAUSE_S, spread=1.0))
             self._schedule(jobs)
-            while is_patient and time.monotonic() < patient_until and (early := [job for job in jobs if job.waits_for_hosts]):
-                self._hurry(None)
+            while is_patient and time.monotonic() < patient_until:
+                early = [job for job in jobs if job.premature and job.error is None]
+                if not early:
+                    break
+                self._fleet.hurry_cells()
                 time.sleep(HOSTS_WAIT_PAUSE_S)
                 self._schedule(early)
             jobs = [job for job in jobs if job.lost and job.error is None]
@@ -327,7 +319,7 @@ class SchedulerManager:
         claimed = database.read(claims.list_claimed, job.uuids)
         if not claimed:
             return
-        self._topology(look=True)
+        self._fleet.topology_epochs(look=True)
         slots = database.read(group_slots.read, [group]) if group is not None else []
         self._read_claims()
         now = self._plan_context()
@@ -377,7 +369,7 @@ class SchedulerManager:
         asks = [job.claim_request for job in jobs]
         known = sum(job.conflicts for job in jobs)
         for last in (False, False, True):
-            topology = self._topology(look=False)
+            topology = self._fleet.topology_epochs(look=False)
             now = self._plan_context(topology)
             attempt = ClaimPlanner(self._table, self._stripes.with_stripe(self._driver, now.mono), self._cursor, jobs, now)
             try:
@@ -389,7 +381,7 @@ class SchedulerManager:
                 if last:
                     raise
             except claims.Outdated:
-                self._topology(look=True)
+                self._fleet.topology_epochs(look=True)
             else:
                 attempt.enter_committed(claimed.inventories)
                 conflicts = sum(job.conflicts for job in jobs) - known
@@ -402,11 +394,11 @@ class SchedulerManager:
     def _claim_undisturbed(self, tx: ApiTransaction, stamp: Stamp, asks: Sequence[Ask], planner: ClaimPlanner) -> Claimed:
         """Claim on the topology as it is, which nobody can change meanwhile."""
         epochs.hold_epochs(tx, TOPOLOGY_EPOCHS)
-        self._topology(look=True)
+        self._fleet.topology_epochs(look=True)
         return claims.claim_hosts(tx, stamp, asks, planner)
 
     def _plan_context(self, known: Mapping[str, int] = EVERYTHING) -> PlanContext:
-        mono, view = time.monotonic(), self._view()
+        mono, view = time.monotonic(), self._fleet.current_view()
         return PlanContext(
             mono=mono,
             wall=self._ledger.database.current_time(),
@@ -417,7 +409,7 @@ class SchedulerManager:
             began=self._started,
             epochs=known,
             reading=view.reading,
-            flavors=self._flavors,
+            flavors=self._fleet.usable_flavors,
         )
 
     def _log_decision(self, job: Job) -> None:
@@ -426,7 +418,7 @@ class SchedulerManager:
             metrics.DECISIONS.labels("partial" if job.partial else "refused" if decision.is_refused else "placed").inc()
             metrics.DECISION.observe(decision.elapsed_ms / 1000)
             metrics.CLAIMS.inc(len(job.placements))
-            self._hurry({choice.cell for choice in decision.choices if choice.cell} or None)
+            self._fleet.hurry_cells({choice.cell for choice in decision.choices if choice.cell} or None)
             for choice in decision.choices:
                 verb = "selected" if choice.host else "refused"
                 about = (choice.instance_uuid, job.spec.request_id)

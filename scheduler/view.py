@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
-from typing import NamedTuple
+from collections.abc import Collection, Mapping, Sequence
+from typing import NamedTuple, Protocol
+
+from objects.flavor import Flavor
 
 
 class FleetView(NamedTuple):
@@ -22,3 +24,19 @@ class FleetView(NamedTuple):
     def silent_cells(self) -> set[str]:
         """Names of the cells that were never read as a whole and do not answer."""
         return {cell for cell, age in self.ages.items() if age is None and cell not in self.reading}
+
+
+class FleetReader(Protocol):
+    """Keeps the host table up to date: a ``TableUpdater``."""
+
+    def current_view(self) -> FleetView:
+        """How far the cells have been read."""
+
+    def topology_epochs(self, *, look: bool) -> Mapping[str, int]:
+        """The epochs of the cells, mappings and aggregates in the table. ``look``: first read the API database."""
+
+    def usable_flavors(self, project_id: str) -> Sequence[Flavor]:
+        """The flavors that a project may use, the largest first."""
+
+    def hurry_cells(self, cells: Collection[str] | None = None) -> None:
+        """Read these cells soon, by name: hosts there were chosen. None: read all, because a request waits for hosts."""

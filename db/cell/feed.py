@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from typing import Any
 
 import sqlalchemy as sa
 
@@ -82,20 +81,15 @@ def append_events(tx: CellTransaction, events: Sequence[NewEvent], now: float) -
     """
     if not events:
         return
-    first = _advance_head(tx, len(events)) - len(events) + 1
-    tx.execute(_APPEND, [{"sequence": first + index} | _event_row(event, now) for index, event in enumerate(events)])
-
-
-def _advance_head(tx: CellTransaction, count: int) -> int:
-    """Lock the head and advance it by ``count``; return the new head."""
     if tx.dialect.name in ("mysql", "mariadb"):
-        return tx.execute(_ADVANCE_AND_TELL, {"count": count}).lastrowid
-    head: int = tx.execute(_ADVANCE_AND_RETURN, {"count": count}).scalar_one()
-    return head
-
-
-def _event_row(event: NewEvent, now: float) -> dict[str, Any]:
-    return {"kind": event.kind, "key": event.key, "version": event.version, "payload": event.payload, "created_at": now}
+        head: int = tx.execute(_ADVANCE_AND_TELL, {"count": len(events)}).lastrowid
+    else:
+        head = tx.execute(_ADVANCE_AND_RETURN, {"count": len(events)}).scalar_one()
+    rows = []
+    for sequence, event in enumerate(events, head - len(events) + 1):
+        content = {"kind": event.kind, "key": event.key, "version": event.version, "payload": event.payload}
+        rows.append(content | {"sequence": sequence, "created_at": now})
+    tx.execute(_APPEND, rows)
 
 
 def read(tx: CellTransaction, after: int, limit: int) -> FeedPage:

@@ -285,6 +285,7 @@ def write(tx: CellTransaction, changes: Sequence[tuple[Instance, Change]], now: 
 
 
 def _new_values(old: Instance, row: Instance, now: float) -> dict[str, Any]:
+    building_at = now if row.state is State.BUILDING and old.state is not State.BUILDING else row.building_at
     return {
         "row_uuid": row.uuid,
         "read_version": old.version,
@@ -295,7 +296,7 @@ def _new_values(old: Instance, row: Instance, now: float) -> dict[str, Any]:
         "new_host": row.host,
         "new_node": row.node,
         "new_availability_zone": row.availability_zone,
-        "new_building_at": _building_at(old, row, now),
+        "new_building_at": building_at if row.attempt == old.attempt else None,
         "new_launched_at": row.launched_at,
         "new_terminated_at": row.terminated_at,
         "new_rolled_back": row.rolled_back,
@@ -311,9 +312,3 @@ def _task_of(row: Instance) -> dict[str, object]:
         "task_fault": row.task_fault,
         "task_stored": stored.dump_value(row.task_stored) if row.task_stored is not None else None,
     }
-
-
-def _building_at(old: Instance, row: Instance, now: float) -> float | None:
-    if row.attempt != old.attempt:
-        return None
-    return now if row.state is State.BUILDING and old.state is not State.BUILDING else row.building_at

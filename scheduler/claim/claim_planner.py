@@ -52,15 +52,11 @@ class ClaimPlanner:
         self._planned: dict[int, int] = {}
         self._locked: set[int] = set()
         self._requested: set[int] = set()
-        self._overtaken = False
+        self.is_overtaken = False
+        """See ``Planner``."""
         self._complete = False  # the first plan placed every job and chose the alternates: ``finish_plan`` need not plan again
-        self._refusals = Refusals(table, driver, moment)
         self.rivals: set[int] = set()
         """Writers of the claims log that have claimed room without this process knowing it."""
-
-    @property
-    def is_overtaken(self) -> bool:
-        return self._overtaken
 
     @property
     def log_position(self) -> tuple[Mapping[int, int], int]:
@@ -76,7 +72,7 @@ class ClaimPlanner:
                 self._cursor.note_rows(changes)
             ledger = self._cursor.latest_sequences(WRITERS_SHOWN)
             self._groups = {group.group_uuid: group for group in groups}
-            self._locked, self._complete, self._overtaken = set(), False, False
+            self._locked, self._complete, self.is_overtaken = set(), False, False
             for job, standing in zip(self._jobs, standings, strict=True):
                 job.restart_planning(standing)
                 job.ledger = ledger
@@ -98,7 +94,7 @@ class ClaimPlanner:
             self._locked.update(row.id for row in locked)
             news = [row for row in locked if row.generation != self._planned.get(row.id)]
             if news:
-                self._overtaken = True
+                self.is_overtaken = True
                 self._note_rivals(news)
                 self._enter_inventories(news)
             if self._requested == self._planned.keys() <= self._locked and not any(row.id in self._planned for row in news):
@@ -188,7 +184,7 @@ class ClaimPlanner:
         job.first_kept = job.inputs
         job.rows = dict(zip(needed, chosen, strict=False))
         if len(chosen) < len(needed):
-            self._refusals.refuse_job(job, request, step)
+            Refusals(self._table, self._driver, self._moment).refuse_job(job, request, step)
         return set()
 
     def _place_and_keep(self, job: Job, request: Request, surveyed: Survey, count: int) -> list[int]:
@@ -309,7 +305,7 @@ class ClaimPlanner:
             if self._requested - self._locked:  # another transaction has locked a host that may fit
                 job.lost = True
             else:
-                self._refusals.refuse_job(job, request, step)
+                Refusals(self._table, self._driver, self._moment).refuse_job(job, request, step)
         return inventory_ids - self._locked
 
     def _choose_again(self, job: Job, request: Request, surveyed: Survey, count: int) -> list[int]:

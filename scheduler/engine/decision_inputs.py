@@ -121,17 +121,17 @@ class KeptHosts:
     def candidate_records(self, table: HostTable, positions: Iterable[int]) -> list[Candidate]:
         """The records of these hosts."""
         weights = {part.weigher.name: self._weights_of(part) for part in self.parts}
-        return [self._candidate_record(table, position, weights) for position in positions]
-
-    def _candidate_record(self, table: HostTable, position: int, weights: Mapping[str, list[float]]) -> Candidate:
-        row = self.rows[position]
-        return Candidate(
-            host=table.hosts[row],
-            node=table.nodes[row],
-            cell=table.cells[table.cell.item(row)].name,
-            score=_round_score(self.scores[position]),
-            parts={name: _round_score(weights_of_part[position]) for name, weights_of_part in weights.items()},
-        )
+        return [
+            Candidate(
+                host=table.hosts[row],
+                node=table.nodes[row],
+                cell=table.cells[table.cell.item(row)].name,
+                score=_round_score(self.scores[position]),
+                parts={name: _round_score(weights_of_part[position]) for name, weights_of_part in weights.items()},
+            )
+            for position in positions
+            for row in (self.rows[position],)
+        ]
 
     def _weights_of(self, part: WeigherScale) -> list[float]:
         """What the weigher adds to each score."""
@@ -191,6 +191,9 @@ def _make_kept_hosts(
             group_members.of_rows(table.named_rows, row_numbers, with_held=True).tolist() if group_members.any_held else placed
         )
         members = [(count, total - count) for count, total in zip(placed, all_of_them, strict=True)]
+    # what the weights depend on of the fleet as a whole
+    weighers = [part.weigher for part in surveyed.parts if part.weigher.of_fleet]
+    terms_by_weigher = {weigher.name: weigher.cached_terms(table, request) for weigher in weighers}
     return KeptHosts(
         rows=rows,
         scores=scores,
@@ -203,14 +206,8 @@ def _make_kept_hosts(
         resources=resources,
         limits=limits,
         multipliers=multipliers,
-        terms=_fleet_terms(table, request, surveyed.parts),
+        terms={name: terms for name, terms in terms_by_weigher.items() if terms is not None},
     )
-
-
-def _fleet_terms(table: HostTable, request: Request, parts: Iterable[WeigherScale]) -> dict[str, tuple[float, ...]]:
-    """What the weights depend on of the fleet as a whole, by the name of the weigher."""
-    terms_by_weigher = {part.weigher.name: part.weigher.cached_terms(table, request) for part in parts if part.weigher.of_fleet}
-    return {name: terms for name, terms in terms_by_weigher.items() if terms is not None}
 
 
 def _node_rooms(table: HostTable, rows: list[int]) -> dict[str, list[float]]:

@@ -23,7 +23,6 @@ from scheduler.framework.filter import Filter
 from scheduler.framework.hosts import Hosts
 from scheduler.table.arrays import Floats, Ints, Mask, tally
 from scheduler.table.host_table import HostTable
-from scheduler.table.kernels import narrow_mask
 
 EXTRA_CANDIDATES = 8
 """Candidate hosts kept beyond one per instance."""
@@ -43,7 +42,8 @@ def narrow_hosts(filters: Sequence[Filter], hosts: Hosts, request: Request) -> t
         passed = _asked_one_by_one(one, hosts, request, mask) if one.host_by_host else one.passes(hosts, request)
         before = remaining
         if passed is not None:
-            remaining = narrow_mask(mask, passed)
+            mask &= passed
+            remaining = int(tally(mask))
         elif one.on_demand:
             continue
         reason = one.reason if remaining else one.explain_refusal(hosts, request)

@@ -162,11 +162,6 @@ class Job:
         return not (self.premature or self.unheard or self.held)
 
     @property
-    def waits_for_hosts(self) -> bool:
-        """Whether it found no host, and this process is to learn of more."""
-        return self.premature and self.error is None
-
-    @property
     def waiting_reason(self) -> str:
         """Why the job waits, for administrators; empty if it does not."""
         if self.held:

@@ -20,7 +20,7 @@ from scheduler.framework.hosts import Hosts
 from scheduler.framework.weigher import Weigher
 from scheduler.table.arrays import Floats, Ints, Mask, tally
 from scheduler.table.host_table import HostTable
-from scheduler.table.kernels import add_scaled, find_extremes, order_best, ordered_in, seeded_noise, untie_scores
+from scheduler.table.kernels import add_scaled, find_extremes, order_best, ordered_in, seeded_noise
 from service.rate_limited_log import RateLimitedLog
 
 TIE_NOISE = 1e-9
@@ -323,10 +323,10 @@ class FleetSurvey(Survey):
 
     def _exact_scores(self, positions: Ints) -> Floats:
         """Scores with the noise that orders equal ones."""
-        if self._seed is None:
-            scores: Floats = self._scores[positions]
-            return scores
-        return untie_scores(self._scores, positions, self._hosts.table.salt, self._rows_at(positions), self._seed, TIE_NOISE)
+        scores: Floats = self._scores[positions]
+        if self._seed is not None:
+            scores = scores + seeded_noise(self._hosts.table.salt[self._rows_at(positions)], self._seed, TIE_NOISE)
+        return scores
 
     def _rows_at(self, positions: Ints) -> Ints:
         return positions if self._hosts.rows is None else self._hosts.rows[positions]

@@ -143,10 +143,6 @@ class _UpHosts(NamedTuple):
         self.mask[rows] = up
         return self._replace(until=min(self.until, float(heard_at[up].min(initial=np.inf)))), turned
 
-    def still_holds(self, since: float, size: int) -> bool:
-        """Whether it says who was heard of since then, of a table of so many rows where nothing else has changed."""
-        return self.since <= since <= self.until and self.mask.size == size
-
 
 class HostTable(TentativeClaims):
     """Columns, the indexes into them, and the changes they take. Every use, reading or writing, is under ``lock``.
@@ -220,7 +216,7 @@ class HostTable(TentativeClaims):
         """
         before = self._up
         self._up_asked = max(self._up_asked, since)
-        if before is None or not before.still_holds(since, self.size):
+        if before is None or not before.since <= since <= before.until or before.mask.size != self.size:
             self._up = _UpHosts.hosts_up_now(self, since)
             if before is not None:
                 known = min(before.mask.size, self.size)
@@ -453,7 +449,9 @@ class HostTable(TentativeClaims):
 
     def set_inventory(self, inventory: Inventory, now: float) -> None:
         """A row of the ledger, unless a newer one is known already. ``now``: the monotonic clock."""
-        row = self._row_for(inventory)
+        row = self._row_of_inventory.get(inventory.id)
+        if row is None:
+            row = self._rows_for([inventory.id], [inventory.host], [inventory.node]).item()
         if inventory.generation <= self.generation.item(row):
             return
         first = self.generation.item(row) < 0
@@ -497,10 +495,6 @@ class HostTable(TentativeClaims):
         if has_news.any():
             self.service_event[rows] = events
             self._judge_rows(rows[has_news])
-
-    def _row_for(self, inventory: Inventory) -> int:
-        row = self._row_of_inventory.get(inventory.id)
-        return self._rows_for([inventory.id], [inventory.host], [inventory.node]).item() if row is None else row
 
     def _rows_for(self, ids: Sequence[int], hosts: Sequence[str], nodes: Sequence[str]) -> Ints:
         """The rows of these inventories."""

@@ -22,18 +22,6 @@ def seeded_noise(salts: Words, seed: int, below: float) -> Floats:
     return numbers
 
 
-def untie_scores(scores: Floats, positions: Ints, salts: Words, rows: Ints, seed: int, below: float) -> Floats:
-    """The scores at these positions, with the noise of the ``rows`` they stand for, which orders equals."""
-    untied_scores: Floats = scores[positions] + seeded_noise(salts[rows], seed, below)
-    return untied_scores
-
-
-def narrow_mask(mask: Mask, passed: Mask) -> int:
-    """Take out of the mask what has not passed; how many are left in it."""
-    mask &= passed
-    return int(tally(mask))
-
-
 def at_least(column: Floats, least: float) -> Mask:
     """Which of them reach ``least``."""
     reached: Mask = column >= float(least)  # with a Python int NumPy takes twice as long

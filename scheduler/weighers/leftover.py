@@ -37,12 +37,11 @@ def used_shares(table: HostTable, request: Request) -> tuple[float, float]:
     size = slice(table.size)
     is_open = (table.eligible[size] & table.enabled[size]).astype(np.float64)  # a product is faster than a sum of some
     hosts = Hosts(table, request)
-
-    def used_share(resource: str) -> float:
+    shares = []
+    for resource in ("vcpus", "memory_mb"):
         room, capacity = float(is_open.dot(hosts.free_room(resource))), float(is_open.dot(hosts.capacity_of(resource)))
-        return 1.0 - room / capacity if capacity > 0.0 else 0.0
-
-    return used_share("vcpus"), used_share("memory_mb")
+        shares.append(1.0 - room / capacity if capacity > 0.0 else 0.0)
+    return shares[0], shares[1]
 
 
 def usable_part(used: float, other: float) -> float:

@@ -193,6 +193,22 @@ def driver(**changes: Any) -> SchedulerDriver:
     return load_driver(SchedulerSettings(**changes))
 
 
+class StillFleet:
+    """A fleet of two cells that has just been read, and of which nothing is read any more."""
+
+    def current_view(self) -> FleetView:
+        return FleetView({"cell1": 0.0, "cell2": 0.0})
+
+    def topology_epochs(self, *, look: bool) -> dict[str, int]:
+        return {}
+
+    def usable_flavors(self, project_id: str) -> list[Flavor]:
+        return []
+
+    def hurry_cells(self, cells: Collection[str] | None = None) -> None:
+        """Nothing is read."""
+
+
 class Site:
     """An API database with hosts and queued requests, and as many schedulers on it as a test wants. Tests speak for the cells."""
 
@@ -228,8 +244,8 @@ class Site:
             made.set_inventory(row, now=0.0)
             cursor.note_rows([row])
         tell_cells(made, self.nodes, self.homes)
-        ledger, view = claims.Ledger(self.database, "scheduler"), FleetView({"cell1": 0.0, "cell2": 0.0})
-        return SchedulerManager(settings, load_driver(settings), made, cursor, ledger, lambda: view)
+        ledger = claims.Ledger(self.database, "scheduler")
+        return SchedulerManager(settings, load_driver(settings), made, cursor, ledger, StillFleet())
 
     # -- requests --------------------------------------------------------------------------------------------------------------
 

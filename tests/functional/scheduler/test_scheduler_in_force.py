@@ -33,6 +33,7 @@ from scheduler.manager import SchedulerManager
 from scheduler.plugins import load_driver
 from scheduler.table.host_table import HostTable
 from scheduler.table_updater import TableUpdater
+from scheduler.view import FleetReader
 from tests.support import fleet
 from tests.support.cell_databases import Cells
 from tests.support.fleet import Site
@@ -56,7 +57,7 @@ class Watched:
             cells.api.write(host_mappings.add_mappings, [HostMapping(host=f"{cell.name}-host", cell_uuid=cell.uuid)], time.time())
             self.site.ledger.write(claims.set_inventory, [fleet.node(f"{cell.name}-host", vcpus=8)], cell.uuid)
         self.table, self.cursor, self.freshness = self.look()
-        self.scheduler = self.make_scheduler(self.freshness.topology_epochs)
+        self.scheduler = self.make_scheduler(self.freshness)
 
     def look(self) -> tuple[HostTable, Cursor, TableUpdater]:
         """What one more process knows of the fleet as it is now."""
@@ -65,9 +66,9 @@ class Watched:
         freshness.start()
         return table, cursor, freshness
 
-    def make_scheduler(self, topology: Callable[..., Mapping[str, int]]) -> SchedulerManager:
+    def make_scheduler(self, reader: FleetReader) -> SchedulerManager:
         ledger = claims.Ledger(self.cells.api, "scheduler")
-        return SchedulerManager(SLOW, load_driver(SLOW), self.table, self.cursor, ledger, self.freshness.current_view, topology)
+        return SchedulerManager(SLOW, load_driver(SLOW), self.table, self.cursor, ledger, reader)
 
     def turn(self, cell: CellMapping, state: CellState) -> None:
         now = self.cells.api.read(get, cell.uuid)
@@ -232,7 +233,7 @@ def test_a_host_a_build_may_retry_on_stays(watched: Watched) -> None:
     watched.cells.api.write(host_mappings.add_mappings, [HostMapping(host="west-2", cell_uuid=watched.west.uuid)], time.time())
     watched.turn(watched.east, CellState.DISABLED)
     watched.table, watched.cursor, watched.freshness = watched.look()
-    watched.scheduler = watched.make_scheduler(watched.freshness.topology_epochs)
+    watched.scheduler = watched.make_scheduler(watched.freshness)
     [[chosen, other]] = watched.site.boot(watched.scheduler, fleet.spec(fleet.flavor(1, 64, 1)))
     zone = watched.cells.api.write(aggregates.create, "reds", {"availability_zone": "red"})
     with pytest.raises(errors.Conflict, match="1 servers"):
@@ -315,17 +316,27 @@ def test_a_selection_succeeds_despite_constant_operator_changes(watched: Watched
         thread.join()
 
 
-def test_a_change_overtaking_the_transaction_is_planned_on(watched: Watched) -> None:
-    """The cell is taken out after the process looked, and before its transaction reads the log of claims."""
-    looks: list[bool] = []
+class OvertakenReader:
+    """Reads as ``watched`` does. After the first look at the topology, a cell is taken out of use."""
 
-    def topology(*, look: bool) -> Mapping[str, int]:
-        known = watched.freshness.topology_epochs(look=look)
-        if not looks:
-            watched.turn(watched.east, CellState.DISABLED)
-        looks.append(look)
+    def __init__(self, watched: Watched) -> None:
+        self.looks: list[bool] = []
+        self._watched = watched
+        self.current_view = watched.freshness.current_view
+        self.usable_flavors = watched.freshness.usable_flavors
+        self.hurry_cells = watched.freshness.hurry_cells
+
+    def topology_epochs(self, *, look: bool) -> Mapping[str, int]:
+        known = self._watched.freshness.topology_epochs(look=look)
+        if not self.looks:
+            self._watched.turn(self._watched.east, CellState.DISABLED)
+        self.looks.append(look)
         return known
 
-    watched.scheduler = watched.make_scheduler(topology)
+
+def test_a_change_overtaking_the_transaction_is_planned_on(watched: Watched) -> None:
+    """The cell is taken out after the process looked, and before its transaction reads the log of claims."""
+    reader = OvertakenReader(watched)
+    watched.scheduler = watched.make_scheduler(reader)
     assert watched.hosts(1) == {"west-host"}
-    assert looks == [False, True, False]
+    assert reader.looks == [False, True, False]
