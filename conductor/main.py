@@ -38,7 +38,7 @@ from conductor.sweep_queue import QueueSweep
 from conductor.tidy import DeadLetterSweep, ImageSweep, SecretSweep, forget_deleted, reap_claims, tidy_database
 from db.api.claims.claims import Ledger
 from db.sql.engine import ApiDatabase, CellDatabase
-from images.drop import open_drop
+from images.drop import DropFolders, open_drop
 from images.store import open_store
 from objects import errors
 from rpc import cell_conductor, super_conductor
@@ -84,10 +84,9 @@ class SuperConductorService:
         drop = open_drop(settings.images_drop_folder, images)
         self._restored = RestoreWatch(api_database, ledger, registry, images, IDLE_MARKS_FACTOR * settings.idle_interval)
         context = ConductorContext(ledger, registry, restored=self._restored, vault=vault, images=images, signals=self)
-        aside = context.aside
         scheduler = SchedulerClient(bus, timeout=settings.lease_seconds)  # a repeated request gets the same answer
         builder = Builder(context, scheduler, owner=owner, lease_seconds=settings.lease_seconds, retry_pause=settings.retry_pause)
-        deleter = Deleter(api_database, registry, settings.resend_age, aside)
+        deleter = Deleter(api_database, registry, settings.resend_age, context.aside)
         confirm, offload = settings.auto_confirm, settings.shelved_offload_time
         self._operator = Operator(context, deleter, builder, auto_confirm=confirm, shelved_offload_time=offload, drop=drop)
         self._operations = RoundBatcher("operate", self._operator.advance_servers, pace=OPERATE_PACE_S)
@@ -95,7 +94,7 @@ class SuperConductorService:
         guests = GuestReader(api_database, registry, settings.service_down_time)
         self._endpoint = SuperConductor(self, deleter, guests)
         self._metrics = QueueMetrics(api_database), OperationMetrics(api_database)
-        self._lookout = lookout = DueWork(
+        self._lookout = DueWork(
             api_database,
             registry.epochs,
             self,
@@ -103,12 +102,21 @@ class SuperConductorService:
             lease_seconds=settings.lease_seconds,
             resend_age=settings.resend_age,
         )
-        self._followers = FeedFollowers(context, _feed_settings(settings, lookout.epochs_age))
+        self._followers = FeedFollowers(context, _feed_settings(settings, self._lookout.epochs_age))
         self._queue = QueueSweep(api_database, builder, settings.workers, settings.sweep_interval / 2, settings.reap_interval)
-        batch_pace = Pace(settings.feed_interval, lookout.fallback_interval)
-        self._cells = lookout.add_sweep(self._followers)
+        self._cells = self._lookout.add_sweep(self._followers)
         self._dead_hosts = Periodic("dead hosts", LOOK_INTERVAL_S, DeadHostSweep(ledger, registry).evacuate_dead)
-        self._loops = [
+        self._loops = self._make_loops(context, builder, deleter, drop)
+
+    def _make_loops(
+        self, context: ConductorContext, builder: Builder, deleter: Deleter, drop: DropFolders | None
+    ) -> list[Periodic]:
+        """The sweeps that the lookout wakes, and the loops that have a pace of their own."""
+        settings, lookout = self._settings, self._lookout
+        api_database, ledger, registry = context.database, context.ledger, context.registry
+        images, aside = context.images, context.aside
+        batch_pace = Pace(settings.feed_interval, lookout.fallback_interval)
+        loops = [
             Periodic("restored databases", self._restored.pace, self._restored.watch_marks, at_once=False),
             Periodic("leases", settings.lease_seconds / 3, builder.driving.renew_leases, at_once=False),
             lookout.add_sweep(self._queue),
@@ -126,16 +134,17 @@ class SuperConductorService:
             Periodic("reaper", settings.reap_interval, partial(reap_claims, api_database, ledger, aside)),
         ]
         if images is not None:
-            self._loops.append(Periodic("image rows", TIDY_INTERVAL_S, partial(complete_rows, api_database, images)))
+            loops.append(Periodic("image rows", TIDY_INTERVAL_S, partial(complete_rows, api_database, images)))
         if settings.audit_interval:
             places = Places(api_database, ledger, registry, overdue=settings.step_time, images=images)
             audit = BackgroundAudit(places, settings.step_time)
-            self._loops.append(Periodic("audit", settings.audit_interval, audit.audit_once, at_once=False))
+            loops.append(Periodic("audit", settings.audit_interval, audit.audit_once, at_once=False))
         if settings.evacuate_dead_hosts:
-            self._loops.append(self._dead_hosts)
+            loops.append(self._dead_hosts)
         if settings.purge_age:
             forget = partial(forget_deleted, registry, api_database, settings.purge_age)
-            self._loops.append(Periodic("purge", TIDY_INTERVAL_S, forget, at_once=False))
+            loops.append(Periodic("purge", TIDY_INTERVAL_S, forget, at_once=False))
+        return loops
 
     def start(self) -> None:
         with contextlib.suppress(errors.DatabaseUnavailable):  # the sweep tries again

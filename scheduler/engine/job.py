@@ -190,7 +190,10 @@ class Job:
         """The engine's request, with cells and zones as numbers of this table. The caller sets the group's members."""
         spec, takes = self.spec, self.takes
         excluded = {table.cell_number(cell) for cell in spec.excluded_cells}
-        only_cell, source_cell = kept_to(spec), spec.move.source_cell_uuid if spec.move else None
+        destination, source_cell = spec.requested_destination or Destination(), spec.move.source_cell_uuid if spec.move else None
+        only_cell = destination.cell_uuid
+        if only_cell is None and not destination.allow_cross_cell_move:
+            only_cell = source_cell
         return Request(
             spec=spec,
             vcpus=takes.vcpus,
@@ -254,14 +257,6 @@ class Job:
             raise errors.NoValidHost(message, decision_id)
         placed = {placement.instance_uuid: placement.selections for placement in self.placements}
         return [list(self.standing.kept.get(uuid) or placed.get(uuid, ())) for uuid in self.uuids]
-
-
-def kept_to(spec: RequestSpec) -> str | None:
-    """The uuid of the only cell that the request may go to; None: any cell."""
-    destination = spec.requested_destination or Destination()
-    if destination.cell_uuid is not None:
-        return destination.cell_uuid
-    return spec.move.source_cell_uuid if spec.move and not destination.allow_cross_cell_move else None
 
 
 def checked_job(context: RequestContext, spec: RequestSpec, uuids: Sequence[str]) -> Job:

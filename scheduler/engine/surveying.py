@@ -9,7 +9,6 @@ import numpy as np
 from objects.decision import FilterCount
 from scheduler.engine import engine
 from scheduler.engine.capacity import count_takes
-from scheduler.engine.chain import Chain
 from scheduler.engine.criteria import Criteria
 from scheduler.engine.survey import AskedSingly, FleetSurvey, Survey, weigh_hosts
 from scheduler.framework.batch_request import Request
@@ -34,24 +33,22 @@ def survey(table: HostTable, driver: Criteria, request: Request, count: int = 1,
 
 
 def survey_singly(table: HostTable, driver: Criteria, request: Request, within: Ints | None = None) -> Survey:
-    """The same for each instance by itself."""
+    """The same for each instance by itself.
+
+    A pass weighs all hosts if most pass the filters, and ignores the others: that is cheaper than copying those that passed.
+    """
     chain = driver.chain_for(request)
     surveyed = driver.shapes.cached_survey(table, chain, request, shuffle=driver.shuffle) if within is None else None
     if surveyed is None:
-        surveyed = _pass_over(table, driver, chain, request, within)
+        hosts = Hosts(table, request, within)
+        mask, counts = engine.narrow_hosts(chain.at_once, hosts, request)
+        passing: Mask | None = mask
+        if (counts[-1].after if counts else mask.size) * SPARSE_DIVISOR < mask.size:
+            rows: Ints = mask.nonzero()[0]
+            hosts, passing = Hosts(table, request, rows if within is None else within[rows]), None
+        scores, parts = weigh_hosts(chain.weighers, hosts, request, passing)
+        surveyed = FleetSurvey(hosts, passing, scores, parts, counts, request.seed if driver.shuffle else None)
     return AskedSingly(surveyed, table, request, chain.singly) if chain.singly else surveyed
-
-
-def _pass_over(table: HostTable, driver: Criteria, chain: Chain, request: Request, within: Ints | None) -> Survey:
-    """One pass. If most hosts pass, weighing all and ignoring the refused ones is cheaper than copying those that passed."""
-    hosts = Hosts(table, request, within)
-    mask, counts = engine.narrow_hosts(chain.at_once, hosts, request)
-    passing: Mask | None = mask
-    if (counts[-1].after if counts else mask.size) * SPARSE_DIVISOR < mask.size:
-        rows: Ints = mask.nonzero()[0]
-        hosts, passing = Hosts(table, request, rows if within is None else within[rows]), None
-    scores, parts = weigh_hosts(chain.weighers, hosts, request, passing)
-    return FleetSurvey(hosts, passing, scores, parts, counts, request.seed if driver.shuffle else None)
 
 
 def _for_whole_group(table: HostTable, driver: Criteria, request: Request, surveyed: Survey, count: int) -> Survey:

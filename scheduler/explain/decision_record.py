@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Container, Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping, Sequence
 
 from objects.basis import Basis
 from objects.decision import Candidate, DecidedInstance, Decision, FilterCount, RecordedCount
@@ -43,7 +43,7 @@ def decision_of(
         at=moment.wall,
         driver=driver.name,
         hosts=hosts,
-        filters=tuple(map(_recorded_count, counts)),
+        filters=tuple(_recorded_counts(counts)),
         candidates=candidates,
         choices=choices,
         cells=_recorded_ages(moment.ages, {*(one.cell for one in candidates), *(one.cell for one in choices)}),
@@ -63,11 +63,11 @@ def decision_of(
     )
 
 
-def _recorded_count(count: FilterCount) -> RecordedCount:
-    if count.after == count.before and not count.partial:
-        return RecordedCount(name=count.name, before=count.before, after=count.after)
-    reason = count.reason if count.after < count.before else ""
-    return RecordedCount(name=count.name, before=count.before, after=count.after, reason=reason, partial=count.partial)
+def _recorded_counts(counts: Sequence[FilterCount]) -> Iterator[RecordedCount]:
+    """The counts, with reasons for filters that refused hosts."""
+    for count in counts:
+        reason = count.reason if count.after < count.before else ""
+        yield RecordedCount(name=count.name, before=count.before, after=count.after, reason=reason, partial=count.partial)
 
 
 def _refusal_message(refusal: str, remedies: Remedies) -> str:

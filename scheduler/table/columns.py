@@ -250,11 +250,6 @@ class Columns:
         self._recount_free(quiet[moved])
         return quiet
 
-    def set_free(self, row: int, vcpus: float, memory_mb: float, disk_gb: float) -> None:
-        """What is free on one host now."""
-        self.free_vcpus[row], self.free_memory_mb[row], self.free_disk_gb[row] = vcpus, memory_mb, disk_gb
-        self.note_changed(row)
-
     def _account_reports(self, rows: int | Ints) -> None:
         """Compare the agents' counts with the claims, as they are now."""
         for resource in ("vcpus", "memory_mb", "disk_gb"):

@@ -62,7 +62,9 @@ class TentativeClaims(Columns):
         self.set_free(row, free[0] - vcpus, free[1] - memory_mb, free[2] - disk_gb)
 
     def set_free(self, row: int, vcpus: float, memory_mb: float, disk_gb: float) -> None:
-        super().set_free(row, vcpus, memory_mb, disk_gb)
+        """What is free on one host now."""
+        self.free_vcpus[row], self.free_memory_mb[row], self.free_disk_gb[row] = vcpus, memory_mb, disk_gb
+        self.note_changed(row)
         if self.classes.numa:
             self._moved.add(row)
 
