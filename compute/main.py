@@ -156,31 +156,13 @@ class ComputeService:
         self._audit = GuestAudit(
             self._agent, guests, self._driver, self._client, self._context, resumes=settings.resume_guests_on_start
         )
-        stats = StatsSender(
-            SchedulerClient(bus),
-            self._context,
-            self._tracker,
-            lambda: self._agent.queued_builds,
-            settings.stats_full_interval,
-            guests.unknown_guests if settings.unknown_guests != "keep" else dict,
-        )
-        unknown = UnknownGuestsSender(self._client, self._context, guests, self._driver, settings.stats_full_interval)
-        self._began = now = time.monotonic()
-        seldom = settings.stats_full_interval
-        rounds = [
-            Round("Hypervisor", settings.hypervisor_interval, self._look_at_hypervisor, from_start=True),
-            Round("Stats", settings.stats_interval, stats.send, idle_interval=seldom),
-            Round("Unknown guests", settings.stats_interval, unknown.send, idle_interval=seldom),
-            Round(NODES, seldom, self._offer_nodes, due=now + seldom),
-            Round(AUDIT, settings.audit_interval, self._compare_guests, due=now + settings.audit_interval),
-            # an earlier start's introduction may arrive after this one's, and stay on record
-            Round(INTRODUCTION, seldom, self._introduce_agent, due=now + seldom),
-        ]
+        self._began = time.monotonic()
+        rounds = self._make_rounds(guests)
         self._heartbeats = heartbeats
         self._heartbeat_due = 0.0
         self._shares_threads = threads is not None
         self._threads = threads or AgentThreads(settings.host, len(rounds) + 1)
-        self._rounds = Rounds(settings.host, self._beat_once, self._take_first_steps, rounds, self._threads, self._is_idle)
+        self._rounds = Rounds(settings.host, self, rounds, self._threads)
         self._audits_left = 0
         """How many comparisons may yet leave out reading the records."""
         self._said_down = False
@@ -195,6 +177,22 @@ class ComputeService:
         if settings.images_folder:
             store = f"the image store of host {settings.host}"
             self._checks.append(health.HealthCheck(store, lambda: room.trouble_of(settings.images_folder)))
+
+    def _make_rounds(self, guests: Guests) -> list[Round]:
+        """The periodic work of the agent that may block."""
+        settings, now, full_interval = self._settings, self._began, self._settings.stats_full_interval
+        shown_guests = guests if settings.unknown_guests != "keep" else None
+        stats = StatsSender(SchedulerClient(self._bus), self._context, self._tracker, self._agent, shown_guests, full_interval)
+        unknown = UnknownGuestsSender(self._client, self._context, guests, self._driver, full_interval)
+        return [
+            Round("Hypervisor", settings.hypervisor_interval, self._look_at_hypervisor, from_start=True),
+            Round("Stats", settings.stats_interval, stats.send, idle_interval=full_interval),
+            Round("Unknown guests", settings.stats_interval, unknown.send, idle_interval=full_interval),
+            Round(NODES, full_interval, self._offer_nodes, due=now + full_interval),
+            Round(AUDIT, settings.audit_interval, self._compare_guests, due=now + settings.audit_interval),
+            # an earlier start's introduction may arrive after this one's, and stay on record
+            Round(INTRODUCTION, full_interval, self._introduce_agent, due=now + full_interval),
+        ]
 
     def start(self) -> None:
         """Look for the cell conductor until it answers. Once it has admitted this machine as the host, report existing guests and
@@ -282,7 +280,7 @@ class ComputeService:
         self._driver.close()
         LOG.info("Host %s has stopped", self._settings.host)
 
-    def _take_first_steps(self) -> None:
+    def take_first_steps(self) -> None:
         """Steps that must succeed once before the periodic rounds begin."""
         self._introduce_agent()
         self._serve()
@@ -345,7 +343,7 @@ class ComputeService:
         except errors.HypervisorDown:
             return []
 
-    def _beat_once(self) -> float:
+    def beat_once(self) -> float:
         """Returns when it is next due, which is later while nothing is under way. Infinite: when something begins.
 
         ``Rounds`` calls it whenever a round is due, too.
@@ -361,7 +359,7 @@ class ComputeService:
                 self._report_state()
         return min(self._heartbeat_due, now + KEEP_UP_INTERVAL_S) if self._agent.is_busy else self._heartbeat_due
 
-    def _is_idle(self) -> bool:
+    def is_idle(self) -> bool:
         """Whether the stats stay as they are until an order comes, or the driver or the cell says something else."""
         return not self._agent.is_busy and not self._tracker.has_failed
 

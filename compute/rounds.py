@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 from objects import errors
 from service import health
@@ -72,35 +73,37 @@ class AgentThreads:
         self.workers.stop()
 
 
+class RoundsOwner(Protocol):
+    """Whose rounds they are: the service of an agent."""
+
+    def take_first_steps(self) -> None:
+        """What must succeed before most rounds begin. It is retried until the cell conductor answers."""
+
+    def beat_once(self) -> float:
+        """Do what must not wait. Returns when it is next due (monotonic seconds)."""
+        ...
+
+    def is_idle(self) -> bool:
+        """Whether nothing changes here before ``wake_rounds`` is called."""
+        ...
+
+
 class Rounds:
-    """Calls ``beat`` in the ticking thread, and each round in a worker thread, never twice at once.
+    """Calls ``beat_once`` in the ticking thread, and each round in a worker thread, never twice at once.
 
     The heartbeat must not wait for a hanging call, or a slow conductor would make the whole cell look down. So all work that waits
-    for an answer, and each call of the hypervisor, is a round. ``find_trouble`` names the rounds that hang. Most rounds begin after
-    ``first`` has succeeded; it is retried until the cell conductor answers.
-
-    ``beat`` returns when it is next due (monotonic seconds). Nothing is called before something is due.
+    for an answer, and each call of the hypervisor, is a round. ``find_trouble`` names the rounds that hang. Nothing is called
+    before something is due.
     """
 
-    def __init__(
-        self,
-        host: str,
-        beat: Callable[[], float],
-        first: Callable[[], None],
-        rounds: Sequence[Round],
-        threads: AgentThreads,
-        is_idle: Callable[[], bool] = lambda: False,
-    ) -> None:
-        """``is_idle``: whether nothing changes here before ``wake_rounds`` is called."""
+    def __init__(self, host: str, owner: RoundsOwner, rounds: Sequence[Round], threads: AgentThreads) -> None:
         self.name = f"rounds of host {host}"
         self._host = host
-        self._first = first
+        self._owner = owner
         self._rounds = rounds
         self._threads = threads
-        self._is_idle = is_idle
         self._ready = False
         self._stopping = threading.Event()
-        self._beat = beat
         self._tick_call: TickerCall | None = None
 
     def start(self) -> None:
@@ -109,7 +112,7 @@ class Rounds:
         health.BOARD.watch_part(self)
 
     def begin_again(self) -> None:
-        """Run only the rounds from the start until ``first`` has succeeded once more."""
+        """Run only the rounds from the start until ``take_first_steps`` has succeeded once more."""
         if self._ready:
             self._ready = False
             self._threads.workers.post_call(self._wait_for_conductor)
@@ -122,7 +125,7 @@ class Rounds:
         self.wake_rounds()
 
     def wake_rounds(self) -> None:
-        """Call ``beat`` now and what is due. Something has begun: the intervals are no longer those of an idle agent."""
+        """Call ``beat_once`` now and what is due. Something has begun: the intervals are no longer those of an idle agent."""
         now = time.monotonic()
         for one in self._rounds:
             if one.idle_interval:
@@ -144,7 +147,7 @@ class Rounds:
     def _tick_rounds(self) -> float:
         """Begin what is due. Returns when something is due again."""
         try:
-            following = self._beat()
+            following = self._owner.beat_once()
         finally:
             now = time.monotonic()
             for one in self._rounds:
@@ -157,7 +160,7 @@ class Rounds:
             one.due = now + RUNNING_RETRY_S
             return
         one.running = True
-        interval = one.idle_interval if one.idle_interval and self._is_idle() else one.interval
+        interval = one.idle_interval if one.idle_interval and self._owner.is_idle() else one.interval
         one.due, one.begun = now + interval * random.uniform(0.9, 1.1), now
         self._threads.workers.post_call(self._run, one)
 
@@ -194,7 +197,8 @@ class Rounds:
             failures.append(error)
 
         try:
-            keep_trying(self._first, first=FIRST_RETRY_S, longest=LONGEST_RETRY_S, stopping=self._stopping, failed=log_wait)
+            first_steps = self._owner.take_first_steps
+            keep_trying(first_steps, first=FIRST_RETRY_S, longest=LONGEST_RETRY_S, stopping=self._stopping, failed=log_wait)
         except Exception as error:  # noqa: BLE001 - the first failure was logged, and the agent stops
             LOG.debug("Host %s stops before its cell conductor answered: %s", self._host, error)
             return

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections import Counter
 
 import msgspec
 
+from compute.agent import Agent
+from compute.guests import Guests
 from compute.tracker import ResourceTracker
 from objects.compute_node import ComputeNode
 from objects.context import RequestContext
@@ -22,8 +24,8 @@ MIN_TIME_STEP_S = 1e-5
 class StatsSender:
     """Remembers the last stats that were accepted, and sends only changes, each until it is accepted.
 
-    ``unknown_guests``: by node, the number of guests that the cell has no record of. If there are any, the node's attributes show
-    it. Every ``full_interval`` seconds all stats are sent, because the cell may have lost them (database restored, host deleted).
+    ``guests``: if the cell has no record of some of them, the attributes of their nodes show how many; None: no attribute does.
+    Every ``full_interval`` seconds all stats are sent, because the cell may have lost them (database restored, host deleted).
     """
 
     def __init__(
@@ -31,16 +33,16 @@ class StatsSender:
         scheduler: SchedulerClient,
         context: RequestContext,
         tracker: ResourceTracker,
-        queued_builds: Callable[[], int],
+        agent: Agent,
+        guests: Guests | None,
         full_interval: float,
-        unknown_guests: Callable[[], Mapping[str, int]] = dict,
     ) -> None:
         self._scheduler = scheduler
         self._context = context
         self._tracker = tracker
-        self._queued_builds = queued_builds
+        self._agent = agent
+        self._guests = guests
         self._full_interval = full_interval
-        self._unknown_guests = unknown_guests
         self._taken: dict[str, ComputeNode] = {}
         self._full_at = 0.0
         self._reported_at = 0.0
@@ -50,8 +52,8 @@ class StatsSender:
         now = time.monotonic()
         if now >= self._full_at:
             self._taken.clear()
-        unknown = self._unknown_guests()
-        for counted in self._tracker.report_nodes(self._queued_builds()):
+        unknown = self._guests.unknown_guests() if self._guests is not None else Counter[str]()
+        for counted in self._tracker.report_nodes(self._agent.queued_builds):
             attributes = {"unknown_guests": unknown[counted.node]} if unknown.get(counted.node) else {}
             stats = msgspec.structs.replace(counted, attributes=counted.attributes | attributes)
             if self._taken.get(stats.node) != stats:
