@@ -120,10 +120,10 @@ class CellConductor:
         ]
         if not granted:
             return verdicts
-        released = release_secrets(self._vault, granted, settled.kept_secrets)
-        if released.lost:
-            self._give_up([r for r in reports if r.instance_uuid in released.lost])
-        return [released.verdict_with_secrets(verdict) for verdict in verdicts]
+        verdicts, lost = release_secrets(self._vault, verdicts, granted, settled.kept_secrets)
+        if lost:
+            self._give_up([r for r in reports if r.instance_uuid in lost])
+        return verdicts
 
     def build_instances(self, context: RequestContext, reports: Sequence[Report]) -> list[Verdict]:
         """Retry failed builds on their next alternate in this cell, in order, or end them as ERROR with the history of attempts.

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import dataclasses
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import msgspec
 
 from db.secrets import Kept
 from objects import errors
 from objects.build import Verdict
-from objects.spec import BootSecrets
 from service.vault import Vault
 
 LOG = logging.getLogger(__name__)
@@ -19,41 +17,35 @@ LOG = logging.getLogger(__name__)
 LOST = "The user data and password of this build are no longer stored."
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True, repr=False)
-class Released:
-    """The secrets for the verdicts of one answer: each batch's secrets once, with its first instance."""
+def release_secrets(
+    vault: Vault, verdicts: Sequence[Verdict], granted: Collection[str], secrets_by_uuid: Mapping[str, Kept]
+) -> tuple[list[Verdict], set[str]]:
+    """Add the stored secrets (``secrets_by_uuid``, by instance UUID) to the verdicts of these ``granted`` instances.
 
-    carried: Mapping[str, BootSecrets]
-    referring: Mapping[str, str]  # instance -> the instance whose verdict has the secrets of its batch
-    lost: frozenset[str]
-
-    def verdict_with_secrets(self, verdict: Verdict) -> Verdict:
-        """The verdict with its secrets; a refusal for an instance whose secrets are lost."""
-        uuid = verdict.instance_uuid
-        if uuid in self.lost:
-            return msgspec.structs.replace(verdict, accepted=False, reason=LOST)
-        return msgspec.structs.replace(verdict, secrets=self.carried.get(uuid), secrets_with=self.referring.get(uuid))
-
-
-def release_secrets(vault: Vault, uuids: Sequence[str], secrets_by_uuid: Mapping[str, Kept]) -> Released:
-    """Decrypt the stored secrets (``secrets_by_uuid``, by instance UUID) of these instances, once for each batch.
+    The first instance of a batch gets its secrets, and the others refer to that one: each batch is decrypted once. Instances whose
+    secrets are lost get a refusal instead. Returns the verdicts, and the UUIDs of these instances.
 
     Raises errors.Misconfigured if no key opens one of them, and logs which instance waits for it.
     """
-    carried: dict[str, BootSecrets] = {}
-    referring: dict[str, str] = {}
-    first: dict[str, str] = {}
-    for uuid in uuids:
+    released: list[Verdict] = []
+    lost: set[str] = set()
+    first_of_batch: dict[str, str] = {}
+    for verdict in verdicts:
+        uuid = verdict.instance_uuid
         kept_secrets = secrets_by_uuid.get(uuid)
-        if kept_secrets is None or kept_secrets.sealed is None:
-            continue
-        if kept_secrets.batch_id in first:
-            referring[uuid] = first[kept_secrets.batch_id]
-            continue
-        first[kept_secrets.batch_id] = uuid
-        try:
-            carried[uuid] = vault.open(kept_secrets.batch_id, kept_secrets.sealed)
-        except errors.Misconfigured as error:
-            LOG.error("instance %s waits: %s", uuid, error)
-            raise
-    return Released(carried=carried, referring=referring, lost=frozenset(uuids) - carried.keys() - referring.keys())
+        if uuid not in granted:
+            changes: dict[str, object] = {}
+        elif kept_secrets is None or kept_secrets.sealed is None:
+            lost.add(uuid)
+            changes = {"accepted": False, "reason": LOST}
+        elif kept_secrets.batch_id in first_of_batch:
+            changes = {"secrets_with": first_of_batch[kept_secrets.batch_id]}
+        else:
+            first_of_batch[kept_secrets.batch_id] = uuid
+            try:
+                changes = {"secrets": vault.open(kept_secrets.batch_id, kept_secrets.sealed)}
+            except errors.Misconfigured as error:
+                LOG.error("instance %s waits: %s", uuid, error)
+                raise
+        released.append(msgspec.structs.replace(verdict, **changes))
+    return released, lost

@@ -85,13 +85,6 @@ class HostOrders(NamedTuple):
     host: str
     orders: BuildOrders | Sequence[DeleteOrder] | Sequence[TaskOrder]
 
-    @property
-    def as_call(self) -> MethodCall:
-        if isinstance(self.orders, BuildOrders):
-            return MethodCall("build_instances", {"orders": self.orders})
-        tasks = bool(self.orders) and isinstance(self.orders[0], TaskOrder)
-        return MethodCall("do_tasks" if tasks else "delete_instances", {"orders": list(self.orders)})
-
 
 class ComputeClient:
     """Sends orders over a cell's bus, and asks."""
@@ -107,7 +100,15 @@ class ComputeClient:
         Raises Unreachable; then some may have been sent, and a sweep sends the others again. Raises Invalid if one of them is too
         large for a broker; then none was sent.
         """
-        self._client.cast_each([(host_orders.context, host_orders.host, host_orders.as_call) for host_orders in orders])
+        casts: list[tuple[RequestContext, str, MethodCall]] = []
+        for context, host, its in orders:
+            if isinstance(its, BuildOrders):
+                call = MethodCall("build_instances", {"orders": its})
+            else:
+                tasks = bool(its) and isinstance(its[0], TaskOrder)
+                call = MethodCall("do_tasks" if tasks else "delete_instances", {"orders": list(its)})
+            casts.append((context, host, call))
+        self._client.cast_each(casts)
 
     def introduce_again(self, context: RequestContext, hosts: Sequence[str]) -> None:
         """Have the agents of these hosts introduce themselves, and so learn whether their machines still run as the hosts.

@@ -57,32 +57,25 @@ def _make_placement(job: Job, request: Request, table: HostTable, instance_uuid:
 def _make_selection(
     table: HostTable, request: Request, row: int, fence: int, decision_id: str, numa_nodes: tuple[int, ...]
 ) -> Selection:
+    if table.current_aggregates.lowering:
+        hosts = Hosts(table, request, np.array([row]))
+        capacities = {resource: float(hosts.capacity_of(resource)[0]) for resource in ("vcpus", "memory_mb", "disk_gb")}
+    else:
+        capacities = {
+            "vcpus": table.cap_vcpus.item(row),
+            "memory_mb": table.cap_memory_mb.item(row),
+            "disk_gb": table.cap_disk_gb.item(row),
+        }
     return Selection(
         host=table.hosts[row],
         node=table.nodes[row],
         cell_uuid=table.cells[table.cell.item(row)].uuid,
-        limits=_selection_limits(table, request, row, numa_nodes),
+        limits=HostCapacity(
+            **capacities,
+            resources={name: int(table.classes[name].cap[row]) for name in request.resources},
+            numa_nodes=numa_nodes,
+        ),
         availability_zone=table.zones[table.zone.item(row)],
         fence=fence,
         decision_id=decision_id,
-    )
-
-
-def _selection_limits(table: HostTable, request: Request, row: int, numa_nodes: tuple[int, ...]) -> HostCapacity:
-    resources = {name: int(table.classes[name].cap[row]) for name in request.resources} if request.resources else {}
-    if table.current_aggregates.lowering:
-        hosts = Hosts(table, request, np.array([row]))
-        return HostCapacity(
-            vcpus=float(hosts.capacity_of("vcpus")[0]),
-            memory_mb=float(hosts.capacity_of("memory_mb")[0]),
-            disk_gb=float(hosts.capacity_of("disk_gb")[0]),
-            resources=resources,
-            numa_nodes=numa_nodes,
-        )
-    return HostCapacity(
-        vcpus=table.cap_vcpus.item(row),
-        memory_mb=table.cap_memory_mb.item(row),
-        disk_gb=table.cap_disk_gb.item(row),
-        resources=resources,
-        numa_nodes=numa_nodes,
     )
