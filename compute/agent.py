@@ -189,21 +189,17 @@ class Agent:
             if build is not None:
                 self._begin_work(self._destroyers, self._destroy_guest, build)
 
-    def do_tasks(self, orders: Sequence[TaskOrder]) -> None:
-        """Begin these tasks, with one question to the cell for all of them. Those that are dropped are ordered again."""
-        wanted = self._in_force(orders)
-        self._report_tasks([build for order in wanted if (build := self._tasks.take_order(order)) is not None])
+    def do_tasks(self, orders: Sequence[TaskOrder], *, restores: bool = False) -> None:
+        """Begin these tasks, with one question to the cell for all of them. Those that are dropped are ordered again.
 
-    def restore_power(self, orders: Sequence[TaskOrder]) -> None:
-        """Bring guests back to the power of these tasks, which are over: their host has lost it."""
-        wanted = self._in_force(orders)
-        self._report_tasks([build for order in wanted if (build := self._tasks.take_order(order, restores=True)) is not None])
-
-    def _in_force(self, orders: Sequence[TaskOrder]) -> list[TaskOrder]:
-        """Those that no later task of the guest has passed. Of the others the cell learns which task is the latest."""
+        Of a guest that has had a later task the cell learns which is the latest. ``restores``: the tasks are over, and their host
+        has lost the power that they gave: bring the guests back to it.
+        """
         passed = [order for order in orders if self._tasks.is_passed(order)]
         self.recheck_guests([order.instance_uuid for order in passed])
-        return [order for order in orders if order not in passed]
+        in_force = [order for order in orders if order not in passed]
+        begun = [self._tasks.take_order(order, restores=restores) for order in in_force]
+        self._report_tasks([build for build in begun if build is not None])
 
     def report_stopped(self, guests: Sequence[tuple[Guest, int]]) -> None:
         """Report these guests, which are off, each with the number of its latest task on record."""

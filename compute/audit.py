@@ -200,7 +200,7 @@ class GuestAudit:
         self._say_missing(findings.missing)
         uncompared = self._undecided if self._undecided is not None else {guest.uuid for guest in guests}
         powers = compare_power(guests, holdings, uncompared=uncompared, resumes=self._resumes)
-        self._agent.restore_power(powers.restored)
+        self._agent.do_tasks(powers.restored, restores=True)
         self._agent.report_stopped(powers.off)
         self._undecided = powers.undecided
         agrees = findings == Findings() and powers == PowerFindings() and all(guest.uuid in entries for guest in guests)

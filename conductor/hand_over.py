@@ -39,10 +39,12 @@ class CellHandOver:
         with metrics.STAGE["hand_over"].time():
             done = isolate_failures(self._write_cells, staged)
         won = {uuid for uuids in done.results for uuid in uuids}
-        self._unbuilt.set_aside({p.request: error for p, error in done.failed})
+        faults = {p.request: error for p, error in done.failed}
+        if faults:
+            self._unbuilt.set_aside(faults)
         self._handed_over(staged, won)
         for p in staged:
-            if p.request.instance_uuid not in won and all(p is not failed for failed, _ in done.failed):
+            if p.request.instance_uuid not in won and p.request not in faults:
                 LOG.info(
                     "batch %s: %s was not handed over: a delete or another conductor came first",
                     p.batch.batch_id,
