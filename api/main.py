@@ -131,7 +131,7 @@ class ApiService:
 
     def _handle_request(self, environ: dict[str, Any], start_response: Any) -> Any:
         self._begun_at = time.monotonic()
-        with self._under_way.track_piece():
+        with self._under_way:
             return self._app(environ, start_response)
 
     def stop(self) -> None:

@@ -157,14 +157,10 @@ class HealthCheck:
 
 
 class UnderWay:
-    """Work under way in the threads of one part."""
+    """Work under way in the threads of one part: ``with under_way:`` while a thread does one piece of work."""
 
     def __init__(self) -> None:
         self._begun: dict[int, float] = {}
-
-    def track_piece(self) -> UnderWay:
-        """Use as ``with ...:`` while this thread does one piece of work."""
-        return self
 
     def __enter__(self) -> None:
         self._begun[threading.get_ident()] = time.monotonic()

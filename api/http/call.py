@@ -66,7 +66,8 @@ class Call(Object, frozen=True, kw_only=True):
 
     def item_links(self, collection: str, item: str) -> list[dict[str, str]]:
         """The self and bookmark links of an item."""
-        return [{"rel": "self", "href": self.build_url(f"{collection}/{item}")}, self.bookmark_link(collection, item)]
+        path = f"{self.project_path}/{collection}/{item}"
+        return [{"rel": "self", "href": f"{self.prefix}/v2.1{path}"}, {"rel": "bookmark", "href": f"{self.prefix}{path}"}]
 
     def bookmark_link(self, collection: str, item: str) -> dict[str, str]:
         """The link to an item without the API version."""

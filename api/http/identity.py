@@ -4,11 +4,12 @@ token.
 
 from __future__ import annotations
 
+import ipaddress
 from typing import Protocol
+from urllib.parse import urlsplit
 
 import falcon
 
-from api.http.callers import Callers
 from api.http.policy import Caller
 from api.opts import ApiSettings
 from objects import errors
@@ -53,6 +54,54 @@ class Identity(Protocol):
     def identify_caller(self, req: falcon.Request, in_path: str | None) -> Caller:
         """``in_path``: the project in the path. Raises errors.Forbidden, Invalid or falcon.HTTPUnauthorized."""
         ...
+
+
+class Callers:
+    """Refuses callers on other machines, and web pages in a browser on this machine.
+
+    Any web page can make a browser send requests to loopback. Such a request names the page's host in ``Origin``, or in ``Host`` if
+    the page's name resolves to 127.0.0.1 (DNS rebinding). With ``noauth_anywhere`` every caller is served.
+    """
+
+    def __init__(self, settings: ApiSettings) -> None:
+        self._anybody = settings.noauth_anywhere
+        endpoint = urlsplit(settings.public_endpoint).hostname
+        names = [name.lower().rstrip(".") for name in (settings.host, endpoint, *settings.allowed_hosts) if name]
+        self._names = {name.removeprefix("[").removesuffix("]") for name in names}
+
+    def check_peer(self, req: falcon.Request) -> None:
+        """Raises errors.Forbidden, or errors.Invalid if only ``Host`` is wrong."""
+        if self._anybody:
+            return
+        peer = req.remote_addr
+        if peer and not _is_loopback(peer):
+            raise errors.Forbidden("This API authenticates nobody, so it serves its own machine only ([api] noauth_anywhere).")
+        named = req.get_header("Host")
+        if named is not None and not self._is_ours(f"//{named}"):
+            raise errors.Invalid(
+                f"Host: {named[:80]!r} is not a name of this API, which authenticates nobody; "
+                "ask at its address, or list the name in [api] allowed_hosts."
+            )
+        origin = req.get_header("Origin")
+        if origin is not None and not self._is_ours(origin):
+            raise errors.Forbidden(f"Origin: pages of {origin[:80]!r} may not use this API, because it authenticates nobody.")
+
+    def link_prefix(self, req: falcon.Request) -> str:
+        """Scheme, host and port for links. ``Host`` is used only if it is a name of this API, because clients can send any."""
+        named = req.get_header("Host")
+        if named is None or self._is_ours(f"//{named}"):
+            return req.prefix
+        return f"{req.scheme}://{req.env['SERVER_NAME']}:{req.env['SERVER_PORT']}"
+
+    def _is_ours(self, url: str) -> bool:
+        """Whether the host in ``url`` is this machine or one of our names. An invalid URL is not ours."""
+        try:
+            parts = urlsplit(url)
+            _ = parts.port  # raises ValueError if it is invalid
+        except ValueError:
+            return False
+        host = (parts.hostname or "").rstrip(".") if "@" not in parts.netloc else ""
+        return host == "localhost" or host in self._names or _is_loopback(host)
 
 
 class Nobody:
@@ -107,3 +156,12 @@ def _parse_roles(header: str) -> set[str]:
 def _read_identifier(req: falcon.Request, header: str) -> str | None:
     value = req.get_header(header)
     return checked_identifier(header, value) if value else None
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        address = ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
+    return (mapped or address).is_loopback

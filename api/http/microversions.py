@@ -5,7 +5,9 @@ from __future__ import annotations
 import enum
 import re
 
-from objects.base import Object
+import falcon
+
+from objects import errors
 
 Version = tuple[int, int]
 
@@ -98,42 +100,28 @@ def is_within(ranges: tuple[tuple[Version, Version], ...], version: Version) -> 
     return any(first <= version <= last for first, last in ranges)
 
 
-class Refusal(Object, frozen=True, kw_only=True):
-    """Why a version cannot be served. ``known``: well-formed but outside our range (406 rather than 400)."""
-
-    reason: str
-    known: bool
-
-
 def format_version(version: Version) -> str:
     return f"{version[0]}.{version[1]}"
 
 
-def select_version(header: str | None, legacy: str | None) -> Version | Refusal:
+def select_version(header: str | None, legacy: str | None) -> Version:
     """The version that the two headers select: the first header wins; without any it is 2.1; ``latest`` is the newest one
-    served.
+    served. The first header may list several services, such as ``identity 3.14, compute 2.53``.
+
+    Raises errors.Invalid for a malformed version, and falcon.HTTPNotAcceptable for one outside our range.
     """
-    selected = _of_service(header) or (legacy or "").strip()
+    services = [part.strip().partition(" ") for part in (header or "").split(",")]
+    compute_versions = [version.strip() for service, _, version in services if service.lower() == SERVICE]
+    selected = (compute_versions[0] if compute_versions else "") or (legacy or "").strip()
     if not selected:
         return MINIMUM
     if selected == "latest":
         return MAXIMUM
     match = _FORM.fullmatch(selected)
     if match is None:
-        return Refusal(
-            reason=f"{HEADER}: {selected[:40]!r} is no version; give one like {format_version(MAXIMUM)}, or latest", known=False
-        )
+        raise errors.Invalid(f"{HEADER}: {selected[:40]!r} is no version; give one like {format_version(MAXIMUM)}, or latest")
     version = (int(match[1]), int(match[2]))
     if not MINIMUM <= version <= MAXIMUM:
         supported = f"Minimum is {format_version(MINIMUM)} and maximum is {format_version(MAXIMUM)}."
-        return Refusal(reason=f"Version {selected} is not supported by the API. {supported}", known=True)
+        raise falcon.HTTPNotAcceptable(description=f"Version {selected} is not supported by the API. {supported}")
     return version
-
-
-def _of_service(header: str | None) -> str:
-    """The version in a header such as ``compute 2.53``, which may list several services."""
-    for part in (header or "").split(","):
-        service, _, version = part.strip().partition(" ")
-        if service.lower() == SERVICE:
-            return version.strip()
-    return ""

@@ -9,13 +9,12 @@ import falcon
 
 from api.http import microversions
 from api.http.call import Call
-from api.http.callers import Callers
-from api.http.identity import Identity, Keystone, Nobody
+from api.http.identity import Callers, Identity, Keystone, Nobody
 from api.http.microversions import HEADER, LEGACY_HEADER
 from api.http.not_served import COLLECTIONS
 from api.http.paths import METHODS
 from api.http.policies import ADMIN
-from api.http.policy import PolicyRules
+from api.http.policy import PolicyRules, Rights
 from api.http.validation import COMPUTE_MEDIA_TYPE, UNSAFE
 from api.opts import ApiSettings
 from objects import errors, text
@@ -51,10 +50,10 @@ class Intake:
             req.path = f"/v2.1/{req.path.removeprefix(LEGACY)}"
         in_path = _take_project(req)
         caller = self._identity.identify_caller(req, in_path)
-        rights = self._policy.rights_of(caller)
+        rights = Rights(self._policy, caller)
         version = microversions.MINIMUM
         if req.path.startswith("/v2.1/") and req.path != "/v2.1/" and not is_legacy:  # the version document itself has no version
-            version = _requested_version(req)
+            version = microversions.select_version(req.get_header(HEADER), req.get_header(LEGACY_HEADER))
         req.context.call = Call(
             context=RequestContext(
                 request_id=request_id, project_id=caller.project_id, user_id=caller.user_id, is_admin=rights.is_allowed(ADMIN)
@@ -92,15 +91,6 @@ def _check_texts(req: falcon.Request) -> None:
     for name, value in req.params.items():
         if not (text.is_safe(name) and all(map(text.is_safe, [value] if isinstance(value, str) else value))):
             raise errors.Invalid(f"{text.clean_text(name, 40)}: {UNSAFE}")
-
-
-def _requested_version(req: falcon.Request) -> microversions.Version:
-    answer = microversions.select_version(req.get_header(HEADER), req.get_header(LEGACY_HEADER))
-    if isinstance(answer, microversions.Refusal):
-        if answer.known:
-            raise falcon.HTTPNotAcceptable(description=answer.reason)
-        raise errors.Invalid(answer.reason)
-    return answer
 
 
 def _take_project(req: falcon.Request) -> str | None:

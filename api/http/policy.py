@@ -54,9 +54,6 @@ class PolicyRules:
         project = caller.project_id if project_id is None else project_id
         return self._judge(rule, caller, project, caller.user_id if user_id is None else user_id)
 
-    def rights_of(self, caller: Caller) -> Rights:
-        return Rights(self, caller)
-
     def _reload_changed_files(self) -> None:
         """Reload changed files. If they are invalid, the previous rules stay in force."""
         if not self._files or time.monotonic() < self._look_at or not self._looking.acquire(blocking=False):

@@ -281,12 +281,10 @@ def check_personality(files: Sequence[InjectedFile], limits: Mapping[str, int], 
 
     Raises errors.Forbidden for more or larger files.
     """
-
-    def refuse(name: str, found: int, what: str) -> None:
-        if 0 <= limits[name] < found:
-            raise errors.Forbidden(f"{of}.personality: Personality {what} limit exceeded: at most {limits[name]}")
-
-    refuse("injected_files", len(files), "file")
+    sizes = [("injected_files", len(files), "file")]
     for file in files:
-        refuse("injected_file_path_bytes", len(file.path.encode()), "file path")
-        refuse("injected_file_content_bytes", len(base64.b64decode(file.contents)), "file content")
+        sizes.append(("injected_file_path_bytes", len(file.path.encode()), "file path"))
+        sizes.append(("injected_file_content_bytes", len(base64.b64decode(file.contents)), "file content"))
+    for name, size, part in sizes:
+        if 0 <= limits[name] < size:
+            raise errors.Forbidden(f"{of}.personality: Personality {part} limit exceeded: at most {limits[name]}")

@@ -5,11 +5,9 @@ from __future__ import annotations
 import logging
 import secrets
 import string
-from typing import Any
 
 import msgspec
 
-from api.lookup.boot_request import BootRequest, secrets_of_rebuild
 from api.opts import ApiSettings
 from objects import errors
 from objects.spec import BootSecrets
@@ -34,22 +32,12 @@ class BootSecretsPolicy:
         self._settings = settings
         self._vault = vault
 
-    def of_boot(self, boot: BootRequest) -> BootSecrets:
-        """The secrets for the guests. A password is generated if none was given and the answer can return it. Raises
-        errors.Invalid if secrets are given and there is no master key.
+    def complete_secrets(self, boot_secrets: BootSecrets, of: str, *, generate: bool = True) -> BootSecrets:
+        """The secrets for the guests, with a generated password if none was given and the answer can return one.
+
+        ``of``: what of the body has them. ``generate``: the answer can return a password.
+        Raises errors.Invalid if secrets are given and there is no master key.
         """
-        return self._complete_secrets(boot.secrets, "server", generate=not boot.wants_reservation)
-
-    def given_again(self, value: dict[str, Any]) -> BootSecrets:
-        """The same for the guest of a server that is rebuilt. ``value``: that of the action."""
-        return self._complete_secrets(secrets_of_rebuild(value), "rebuild")
-
-    def action_password(self, password: str | None, of: str, *, generate: bool) -> BootSecrets:
-        """The password of an action. ``generate``: one is generated if none is given, under the same conditions as at boot."""
-        return self._complete_secrets(BootSecrets(admin_pass=password), of, generate=generate)
-
-    def _complete_secrets(self, boot_secrets: BootSecrets, of: str, *, generate: bool = True) -> BootSecrets:
-        """``of``: what of the body has them. ``generate``: the answer can return a password."""
         if not self._vault.can_seal:
             if boot_secrets:
                 field = "user_data" if boot_secrets.user_data is not None else "personality" if boot_secrets.files else "adminPass"

@@ -66,7 +66,7 @@ class Catalog:
     def find_flavor(self, flavor_id: str, call: Call) -> Flavor | None:
         """By ID, else by name, because people use flavor names."""
         offer = self._offer.refresh_value(call.since)
-        flavor = _find_flavor(offer, flavor_id)
+        flavor = offer.flavors.get(flavor_id) or offer.flavors_by_name.get(flavor_id)
         return flavor if flavor is not None and _is_visible(flavor, offer, call) else None
 
     def has_zone(self, name: str, call: Call) -> bool:
@@ -77,7 +77,10 @@ class Catalog:
 
     def find_group(self, reference: str, call: Call) -> ServerGroup | None:
         """A group of the caller's project by uuid: several may have one name. An administrator may name any group."""
-        return _find_group(self._groups.refresh_value(call.since), reference, call)
+        group = self._groups.refresh_value(call.since).get(reference)
+        if group is None or (group.project_id != call.context.project_id and not call.context.is_admin):
+            return None
+        return group
 
     def networks_by_uuid(self, call: Call, project_id: str | None = None) -> dict[str, Network]:
         """The networks that the project may use, by uuid. ``project_id`` None: the caller's."""
@@ -114,20 +117,9 @@ def _load_networks(tx: ApiTransaction) -> dict[str, Network]:
     return {network.uuid: network for network in networks.list_all(tx)}
 
 
-def _find_flavor(offer: Offer, reference: str) -> Flavor | None:
-    return offer.flavors.get(reference) or offer.flavors_by_name.get(reference)
-
-
 def _is_visible(flavor: Flavor, offer: Offer, call: Call) -> bool:
     return flavor.is_public or call.is_allowed(policies.PRIVATE_FLAVORS) or _was_given(flavor, offer, call)
 
 
 def _was_given(flavor: Flavor, offer: Offer, call: Call) -> bool:
     return call.context.project_id in offer.access.get(flavor.flavor_id, frozenset())
-
-
-def _find_group(groups: Mapping[str, ServerGroup], reference: str, call: Call) -> ServerGroup | None:
-    group = groups.get(reference)
-    if group is None or (group.project_id != call.context.project_id and not call.context.is_admin):
-        return None
-    return group

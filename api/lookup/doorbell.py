@@ -67,20 +67,18 @@ class WakeupSender:
         self._rings.add_items([WakeupCall(context, operation=uuid)])
 
     def _send_rings(self, rings: Sequence[WakeupCall]) -> None:
+        messages: list[Callable[[], None]] = []
         batches = [ring for ring in rings if ring.batch_id]
         if len(batches) == 1:
-            self._ring_safely(lambda: self._bell.schedule_and_build_instances(batches[0].context, batches[0].batch_id))
+            messages.append(partial(self._bell.schedule_and_build_instances, batches[0].context, batches[0].batch_id))
         elif batches:
-            ids = [ring.batch_id for ring in batches]
-            self._ring_safely(lambda: self._bell.schedule_and_build_batches(batches[0].context, ids))
-        for ring in rings:
-            if ring.deleted:
-                self._ring_safely(partial(self._bell.delete_instances, ring.context, list(ring.deleted)))
+            batch_ids = [ring.batch_id for ring in batches]
+            messages.append(partial(self._bell.schedule_and_build_batches, batches[0].context, batch_ids))
+        messages += [partial(self._bell.delete_instances, ring.context, list(ring.deleted)) for ring in rings if ring.deleted]
         if operations := [ring for ring in rings if ring.operation]:
-            self._ring_safely(partial(self._bell.operate, operations[0].context, [ring.operation for ring in operations]))
-
-    def _ring_safely(self, ring: Callable[[], None]) -> None:
-        try:
-            ring()
-        except Exception:
-            LOG.exception("the super conductors were not notified of a new batch: their sweeps find it")
+            messages.append(partial(self._bell.operate, operations[0].context, [ring.operation for ring in operations]))
+        for send in messages:
+            try:
+                send()
+            except Exception:
+                LOG.exception("the super conductors were not notified of a new batch: their sweeps find it")

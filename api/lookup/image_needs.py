@@ -47,8 +47,7 @@ class ImageNeeds:
     def at_boot(self, call: Call, image_id: str, flavor: Flavor) -> Image:
         """The image of a new server. Raises errors.Forbidden where policy does not let the caller go without a root disk."""
         field = "server.imageRef"
-        image = self.describe_image(image_id, call.context.project_id, field)
-        _refuse_if_too_large(image, flavor, field)
+        image = self.describe_image(image_id, call.context.project_id, flavor, field)
         _refuse_zero_disk(call, flavor, field)
         numa_nodes = image.properties.get(numa.IMAGE_KEY)
         if numa_nodes is not None and not numa.requested_nodes(
@@ -60,8 +59,7 @@ class ImageNeeds:
     def at_rebuild(self, call: Call, image_id: str, project_id: str, spec: RequestSpec) -> Image:
         """The new image of a server of this project and spec, whose claim stays as it is. Raises what ``at_boot`` does."""
         field = "rebuild.imageRef"
-        image = self.describe_image(image_id, project_id, field)
-        _refuse_if_too_large(image, spec.flavor, field)
+        image = self.describe_image(image_id, project_id, spec.flavor, field)
         _refuse_zero_disk(call, spec.flavor, field)
         _refuse_if_larger_than_claimed(image, spec, field)
         _refuse_other_nodes(image, spec, field)
@@ -73,16 +71,15 @@ class ImageNeeds:
         Raises errors.Forbidden for one of unknown size where ``at_boot`` does.
         """
         field = "rescue.rescue_image_ref"
-        image = self.describe_image(image_id, project_id, field)
-        _refuse_if_too_large(image, spec.flavor, field)
+        image = self.describe_image(image_id, project_id, spec.flavor, field)
         if not image.disk_gb and (spec.image is None or spec.image.id != image.id):
             _refuse_zero_disk(call, spec.flavor, field)
         _refuse_if_larger_than_claimed(image, spec, field)
         _refuse_other_nodes(image, spec, field)
         return image
 
-    def describe_image(self, image_id: str, project_id: str, field: str) -> Image:
-        """The image with what is known of it, for a server of this project."""
+    def describe_image(self, image_id: str, project_id: str, flavor: Flavor, field: str) -> Image:
+        """The image with what is known of it, for a server of this project and flavor, which must be large enough for it."""
         row = self._find_row(image_id)
         if row is not None and row.project_id not in ("", project_id):
             raise errors.Invalid(f"{field}: image {image_id} could not be found")
@@ -99,7 +96,7 @@ class ImageNeeds:
             extra_specs.check_image(details.properties)
         except errors.Invalid as error:
             raise errors.Invalid(f"{field}: property {error}") from error
-        return Image(
+        image = Image(
             id=image_id,
             properties=details.properties,
             disk_gb=-(-virtual_size // GIB),
@@ -107,6 +104,9 @@ class ImageNeeds:
             min_ram=details.min_ram,
             hash_value=row.hash_value if row is not None else "",
         )
+        if reason := image.why_not_with(flavor):
+            raise errors.Invalid(f"{field}: {reason}")
+        return image
 
     def _find_row(self, image_id: str) -> StoredImage | None:
         """The row of the image; None: the API database does not know it. That of a project may change at any time."""
@@ -142,11 +142,6 @@ class ImageNeeds:
         if record is None:
             raise errors.Invalid(f"{field}: image {image_id} could not be found in the image store")
         return record
-
-
-def _refuse_if_too_large(image: Image, flavor: Flavor, field: str) -> None:
-    if reason := image.why_not_with(flavor):
-        raise errors.Invalid(f"{field}: {reason}")
 
 
 def _refuse_zero_disk(call: Call, flavor: Flavor, field: str) -> None:

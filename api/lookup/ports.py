@@ -133,11 +133,6 @@ def _port_request(network: Network, fixed_ip: str | None, tag: str | None) -> Po
     return PortRequest(network=network, fixed_ip=fixed_ip, tag=tag)
 
 
-def format_networks(ports: Sequence[PortRequest]) -> str:
-    """As the request spec says it: the uuids of the networks, or ``none``."""
-    return ",".join(port.network.uuid for port in ports) or "none"
-
-
 def addresses_entry(ports: Sequence[Port]) -> Document:
     """The ``addresses`` of a server: a list by the name of the network."""
     by_network: Document = {}

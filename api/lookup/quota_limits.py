@@ -38,10 +38,6 @@ class LimitsInForce:
         """By name, of a project without limits of its own."""
         return self._configured | self._cache.refresh_value(call.since).defaults
 
-    def of_servers(self, call: Call) -> QuotaLimits:
-        """The defaults for servers; ``db/api/projects/quotas.py`` knows those of projects."""
-        return of_servers(self.default_limits(call))
-
     def project_limits(self, project_id: str, call: Call) -> dict[str, int]:
         """By name, without a project's own limits of servers."""
         return self.default_limits(call) | self._cache.refresh_value(call.since).projects.get(project_id, {})
@@ -50,13 +46,14 @@ class LimitsInForce:
         """Only those that were set for the user in the project, by name, without the limits of servers."""
         return self._cache.refresh_value(call.since).users.get((project_id, user_id), {})
 
-    def in_force(self, call: Call) -> dict[str, int]:
-        """By name, for the caller: the lower one where its project and it itself have a limit. Without those of servers."""
-        return self.in_force_for(call.context.project_id, call.context.user_id, call)
+    def in_force(self, call: Call, user_id: str | None = None) -> dict[str, int]:
+        """By name, for a user in the caller's project: the lower one where both have a limit. Without those of servers.
 
-    def in_force_for(self, project_id: str, user_id: str, call: Call) -> dict[str, int]:
-        """The same for this user in this project."""
-        limits, user_limits = self.project_limits(project_id, call), self.of_user(project_id, user_id, call)
+        ``user_id`` None: the caller.
+        """
+        project_id = call.context.project_id
+        user_limits = self.of_user(project_id, call.context.user_id if user_id is None else user_id, call)
+        limits = self.project_limits(project_id, call)
         return limits | {name: lower_limit(limits[name], limit) for name, limit in user_limits.items() if name in limits}
 
 

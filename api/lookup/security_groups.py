@@ -23,7 +23,7 @@ def id_of(project_id: str) -> str:
 
 def is_group_name(project_id: str, reference: str) -> bool:
     """Whether this name or ID means the project's group."""
-    return reference in (DEFAULT, id_of(project_id))
+    return reference == DEFAULT or reference == id_of(project_id)
 
 
 def list_rules(project_id: str) -> list[Document]:

@@ -13,7 +13,7 @@ import msgspec
 from api.http import policies
 from api.http.call import Call
 from api.http.validation import checked_metadata
-from api.lookup import ports, security_groups
+from api.lookup import ports, quota_limits, security_groups
 from api.lookup.boot_request import BootRequest, check_personality
 from api.lookup.boot_secrets import BootSecretsPolicy
 from api.lookup.catalog import Catalog
@@ -117,7 +117,7 @@ class Acceptor:
     def _accept_once(
         self, call: Call, boot: BootRequest, token: ClientToken | None, hold_seconds: int, judged_by: int | None
     ) -> AcceptedBatch:
-        boot_secrets = self._boot_secrets.of_boot(boot)
+        boot_secrets = self._boot_secrets.complete_secrets(boot.secrets, "server", generate=not boot.wants_reservation)
         batch = self.prepare_batch(call, boot, boot_secrets, judged_by)
         began = time.time()
         if hold_seconds:
@@ -155,7 +155,8 @@ class Acceptor:
         planned = ports.plan_ports(
             boot.networks, boot.count, self._catalog.networks_by_uuid(call), partial(self._ports_of, context.project_id)
         )
-        properties = msgspec.structs.replace(spec.properties, networks=ports.format_networks(planned))
+        networks = ",".join(port.network.uuid for port in planned) or "none"
+        properties = msgspec.structs.replace(spec.properties, networks=networks)
         return NewBatch(
             spec=msgspec.structs.replace(spec, properties=properties),
             servers=tuple(
@@ -164,7 +165,7 @@ class Acceptor:
             ),
             deadline=self._database.current_time() + self._settings.build_timeout,
             admission=Admission(
-                limits=self._limits.of_servers(call),
+                limits=quota_limits.of_servers(self._limits.default_limits(call)),
                 at_least=boot.min_count,
                 group_members=self._limits.project_limits(context.project_id, call)["server_group_members"],
                 user_group_members=self._limits.of_user(context.project_id, context.user_id, call).get(
@@ -179,7 +180,8 @@ class Acceptor:
 
     def dry_run(self, call: Call, boot: BootRequest) -> ForeseenBatch:
         """What ``accept_batch`` would store, and why it would not. Writes nothing. Raises what ``prepare_batch`` does."""
-        batch = self.prepare_batch(call, boot, self._boot_secrets.of_boot(boot))
+        boot_secrets = self._boot_secrets.complete_secrets(boot.secrets, "server", generate=not boot.wants_reservation)
+        batch = self.prepare_batch(call, boot, boot_secrets)
         count, refusals = self._database.read(accepting.foresee_accept, batch)
         fences = {server.uuid: 1 for server in batch.servers[:count]}
         spec = msgspec.structs.replace(batch.spec, num_instances=count, fences=fences)
@@ -195,10 +197,11 @@ class Acceptor:
         for name in boot.security_groups:
             if not security_groups.is_group_name(context.project_id, name):
                 raise errors.Invalid(f"server.security_groups: security group {name[:80]!r} could not be found")
-        try:
-            scheduler_hints.check_hints(hints)
-        except errors.Invalid as error:
-            raise errors.Invalid(f"{boot.hints_field}.{error}") from None
+        if hints:
+            try:
+                scheduler_hints.check_hints(hints)
+            except errors.Invalid as error:
+                raise errors.Invalid(f"{boot.hints_field}.{error}") from None
         if hints.get("ignore_hosts") and not call.is_allowed(policies.FORCED_HOST):
             raise errors.Forbidden(f"{boot.hints_field}.ignore_hosts: policy does not let you name hosts")
         flavor = self.find_flavor(call, boot.flavor, "server.flavorRef")

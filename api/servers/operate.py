@@ -11,6 +11,7 @@ from typing import Concatenate, ParamSpec
 from api.http import policies
 from api.http.call import Call
 from api.http.validation import is_uuid
+from api.lookup import quota_limits
 from api.lookup.boot_secrets import BootSecretsPolicy
 from api.lookup.catalog import Catalog
 from api.lookup.catch_up import CatchUp
@@ -180,7 +181,7 @@ class Operations:
             twin_uuid=str(uuid.uuid4()) if kind.is_move else None,
             batch_id=batch_id,
             destination_cell=destination_cell,
-            limits=self._limits.of_servers(call),
+            limits=quota_limits.of_servers(self._limits.default_limits(call)),
             sealed=self._boot_secrets.seal_secrets(batch_id or operation_uuid, secrets) if secrets else None,
             port=port,
             image_limits=self._settings.image_limits,

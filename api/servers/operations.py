@@ -132,7 +132,7 @@ class OperationActions:
         if schemas.BOOLEANS[value.get("preserve_ephemeral", False)]:
             raise errors.Invalid("rebuild.preserve_ephemeral: only false is served")
         limits = self._operations.limits_in_force(call)
-        boot_secrets = self._boot_secrets.given_again(value)
+        boot_secrets = self._boot_secrets.complete_secrets(boot_request.secrets_of_rebuild(value), "rebuild")
         boot_request.check_personality(boot_secrets.files, limits, "rebuild")
         drive = self._drive_changes(call, value, boot_secrets)
         server, spec = self._operations.built_as(call, server_id)
@@ -211,7 +211,7 @@ class OperationActions:
     def _rescue_server(self, call: Call, server_id: str, value: dict[str, str] | None, resp: falcon.Response) -> None:
         """Answers with the password of the rescue system."""
         options = value or {}
-        boot_secrets = self._boot_secrets.action_password(options.get("adminPass"), "rescue", generate=True)
+        boot_secrets = self._boot_secrets.complete_secrets(BootSecrets(admin_pass=options.get("adminPass")), "rescue")
         image_id = options.get("rescue_image_ref")
         decide, image_hash = None, ""
         if image_id is not None:
@@ -224,7 +224,9 @@ class OperationActions:
         send_json(resp, {"adminPass": password} if password is not None else {}, 200)
 
     def _change_password(self, call: Call, server_id: str, value: dict[str, str], resp: falcon.Response) -> None:
-        boot_secrets = self._boot_secrets.action_password(value["adminPass"], "changePassword", generate=False)
+        boot_secrets = self._boot_secrets.complete_secrets(
+            BootSecrets(admin_pass=value["adminPass"]), "changePassword", generate=False
+        )
         args = OperationArgs(drive=DriveChanges(has_secrets=True))
         self._operations.accept_operation(call, server_id, Kind.CHANGE_PASSWORD, args, secrets=boot_secrets)
         resp.status = 202
@@ -250,7 +252,8 @@ class OperationActions:
         stopped = call.has_feature(Microversion.EVACUATED_STOPPED)
         args = OperationArgs(host=value.get("host"), cross_cell=_cross_cell(call, value), stopped=stopped)
         returns_password = not call.has_feature(Microversion.EVACUATED_PASSWORD_UNTOLD)
-        secrets = self._boot_secrets.action_password(value.get("adminPass"), "evacuate", generate=returns_password)
+        given_secrets = BootSecrets(admin_pass=value.get("adminPass"))
+        secrets = self._boot_secrets.complete_secrets(given_secrets, "evacuate", generate=returns_password)
         self._operations.evacuate_server(call, server_id, args, secrets)
         password = self._boot_secrets.returned_password(secrets) if returns_password else None
         if password is not None:

@@ -70,7 +70,8 @@ class EpochCache(Generic[T]):
         self._interval = interval
         self._looking = threading.Lock()
         self._value: tuple[T] | None = None
-        self._epochs: dict[str, int] | None = None
+        self.loaded_epochs: Mapping[str, int] = {}
+        """Those that the value was loaded for: it is as new as these, or newer. Empty before the first load."""
         self._looked = 0.0  # when the last successful check began (monotonic clock, like the times below)
         self._next = 0.0
         self._failing = False
@@ -90,11 +91,6 @@ class EpochCache(Generic[T]):
             return self._look_or_keep(value[0], since=time.monotonic() - interval)
         finally:
             self._looking.release()
-
-    @property
-    def loaded_epochs(self) -> Mapping[str, int]:
-        """Those that the value was loaded for: it is as new as these, or newer. Empty before the first load."""
-        return self._epochs or {}
 
     def _is_fresh(self, interval: float) -> bool:
         """Whether no epochs were read after the last check, and that was ``interval`` seconds ago at most, or the next is later."""
@@ -132,9 +128,9 @@ class EpochCache(Generic[T]):
         """Read the epochs before the rows that they guard: the next check then sees a change made in between."""
         every, read_at = self._reader.read(since)
         mine = {name: every.get(name, 0) for name in self._names}
-        if mine != self._epochs or self._value is None:
+        if mine != self.loaded_epochs or self._value is None:
             self._value = (self._reader.database.read(self._load),)
-            self._epochs = mine
+            self.loaded_epochs = mine
         self._looked = read_at
         self._next = read_at + self._interval
         self._failing = False

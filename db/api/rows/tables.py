@@ -388,7 +388,7 @@ client_tokens = define_table(
     sa.Column("token", Name, primary_key=True),
     sa.Column("batch_id", Uuid, nullable=False),
     sa.Column("created_at", Time, nullable=False),
-    sa.Column("digest", sa.String(80)),  # of the request (api/http/idempotency.py); NULL: an older release wrote the row
+    sa.Column("digest", sa.String(80)),  # of the request (api/servers/handlers.py); NULL: an older release wrote the row
 )
 
 quotas = define_table(

@@ -58,6 +58,9 @@ MEMORY = Path("/dev/shm")
 """Where a temporary store is fast: it syncs every change."""
 
 
+_ANY_FLAVOR = Flavor(flavor_id="f", name="f", vcpus=1, memory_mb=1)
+
+
 class ImageDoor:
     """The way of an image's properties from the body of a request to its spec: as API processes go it, with a real image store."""
 
@@ -84,7 +87,7 @@ class ImageDoor:
         device = {"source_type": "image", "destination_type": "local", "uuid": image["id"], "boot_index": 0}
         named = {"imageRef": image["id"]} if len(self._images) % 2 else {"block_device_mapping_v2": [device]}
         boot = boot_request.parse({"server": {"name": "web", "flavorRef": "f"} | named}, 1)
-        return self._needs.describe_image(boot.image_id, "p", "server.imageRef")
+        return self._needs.describe_image(boot.image_id, "p", _ANY_FLAVOR, "server.imageRef")
 
 
 IMAGES = ImageDoor()

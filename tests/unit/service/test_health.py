@@ -84,7 +84,7 @@ def test_a_slow_part_is_well_and_noted() -> None:
 
 def test_work_under_way_is_stuck_after_long_only() -> None:
     work = UnderWay()
-    with work.track_piece():
+    with work:
         assert work.count_begun == 1
         assert not work.describe_trouble("request")
         work._begun = {1: -1e9}
