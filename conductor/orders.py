@@ -64,7 +64,7 @@ class Recipient(Protocol):
     def attempt(self) -> int: ...
 
 
-@metrics.measure_stage("order")
+@metrics.STAGE["order"].time()
 def send_orders(to: OrderSender, orders: Iterable[Order], *, apart: bool = False) -> dict[str, Exception]:
     """Send one cast per host and batch, in the requester's context. The sweep sends orders that could not be sent now.
 

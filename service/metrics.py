@@ -12,7 +12,6 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import ParamSpec, TypeVar
 
 from prometheus_client import CollectorRegistry, Counter, GCCollector, Histogram, ProcessCollector
 from prometheus_client.core import GaugeMetricFamily
@@ -22,8 +21,6 @@ from service.rate_limited_log import RateLimitedLog
 
 LOG = logging.getLogger(__name__)
 
-P = ParamSpec("P")
-T = TypeVar("T")
 
 REGISTRY = CollectorRegistry()
 ProcessCollector(registry=REGISTRY)
@@ -172,24 +169,6 @@ def read_overview() -> dict[str, dict[str, float]]:
                     label = next(iter(sample.labels.values())) if len(sample.labels) == 1 else ""
                     numbers[label] = numbers.get(label, 0.0) + sample.value
     return values_by_metric
-
-
-def measure_stage(name: str) -> Callable[[Callable[P, T]], Callable[P, T]]:
-    """A decorator that measures each call of the function as the stage ``name`` of one request."""
-    histogram = STAGE[name]
-
-    def decorate_function(function: Callable[P, T]) -> Callable[P, T]:
-        @functools.wraps(function)
-        def timed_call(*args: P.args, **kwargs: P.kwargs) -> T:
-            began = time.perf_counter()
-            try:
-                return function(*args, **kwargs)
-            finally:
-                histogram.observe(time.perf_counter() - began)
-
-        return timed_call
-
-    return decorate_function
 
 
 def observe_since(histogram: Histogram, began: float) -> None:

@@ -31,28 +31,14 @@ def insert_new(tx: Connection, table: sa.Table, rows: list[dict[str, Any]]) -> i
     columns = rows[0].keys()
     if any(row.keys() != columns for row in rows):
         raise ValueError(f"rows for {table.name} have different columns")
-    statement = _INSERT_NEW[tx.dialect.name](table).execution_options(preserve_rowcount=True)  # psycopg: -1 without
-    return tx.execute(statement, rows).rowcount
-
-
-def _insert_on_sqlite(table: sa.Table) -> sa.Insert:
-    return sqlite.insert(table).on_conflict_do_nothing()
-
-
-def _insert_on_postgresql(table: sa.Table) -> sa.Insert:
-    return postgresql.insert(table).on_conflict_do_nothing()
-
-
-def _insert_on_mysql(table: sa.Table) -> sa.Insert:
-    return mysql.insert(table).prefix_with("IGNORE")
-
-
-_INSERT_NEW = {
-    "sqlite": _insert_on_sqlite,
-    "postgresql": _insert_on_postgresql,
-    "mysql": _insert_on_mysql,
-    "mariadb": _insert_on_mysql,
-}
+    statement: sa.Insert
+    if tx.dialect.name == "sqlite":
+        statement = sqlite.insert(table).on_conflict_do_nothing()
+    elif tx.dialect.name == "postgresql":
+        statement = postgresql.insert(table).on_conflict_do_nothing()
+    else:
+        statement = mysql.insert(table).prefix_with("IGNORE")
+    return tx.execute(statement.execution_options(preserve_rowcount=True), rows).rowcount  # psycopg: -1 without the option
 
 
 def uuids_parameter(name: str = "uuids") -> sa.BindParameter[list[str]]:

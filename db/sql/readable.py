@@ -130,13 +130,12 @@ def _column_beyond_limit(row: sa.Row[Any], table: sa.Table) -> str | None:
     """The first column whose number no database server would take."""
     for name, value in zip(row._fields, row, strict=True):
         column = table.c.get(name)
-        if column is not None and type(value) is int and not -_number_limit(column.type) <= value < _number_limit(column.type):
-            return str(name)
+        if column is not None and type(value) is int:
+            is_short = isinstance(column.type, sa.Integer) and not isinstance(column.type, sa.BigInteger)
+            limit = 2**31 if is_short else 2**63
+            if not -limit <= value < limit:
+                return str(name)
     return None
-
-
-def _number_limit(kind: sa.types.TypeEngine[Any]) -> int:
-    return 2**63 if isinstance(kind, sa.BigInteger) or not isinstance(kind, sa.Integer) else 2**31
 
 
 def _describe_value(row: sa.Row[Any], table: sa.Table, column: str, names: tuple[str, ...] = ()) -> str:

@@ -77,10 +77,6 @@ class Ask(Object, frozen=True, kw_only=True):
     excluded_hosts: tuple[str, ...] = ()
     moves: bool = False
 
-    def usage_on(self, numa_nodes: Sequence[int]) -> UsageChange:
-        """The usage of an instance that is tied to these NUMA nodes of its host."""
-        return UsageChange(self.vcpus, self.memory_mb, self.disk_gb, 1, resources.nonzero_pairs(self.amounts_on(numa_nodes)))
-
     def amounts_on(self, numa_nodes: Sequence[int]) -> dict[str, int]:
         """The amounts by class of an instance that is tied to these NUMA nodes of its host."""
         return self.resources | numa.taken_by_class(numa_nodes, self.vcpus, self.memory_mb) if numa_nodes else self.resources
@@ -135,7 +131,8 @@ def claim_hosts(
     log = inventories.changed_since(tx, *planner.log_position)
     if _is_outdated(log.epochs, known):
         raise Outdated(CHANGED)
-    groups = group_slots.lock_and_read(tx, _new_members(asks, standings))
+    members = _new_members(asks, standings)
+    groups = group_slots.lock_and_read(tx, members) if members else []
     inventory_ids = planner.plan_jobs(log.rows, standings, groups)
     locked = _lock_confirmed(tx, planner, inventory_ids, {claim.inventory_id for claim in old.values()})
     # Nothing locks the epochs. The transaction that disables a cell, or changes the zone of hosts, also changes the hosts' rows. So
@@ -302,10 +299,31 @@ def _write(
     slots: list[Slot] = []
     changes: defaultdict[int, UsageChange] = defaultdict(lambda: UsageChange(0, 0, 0, 0))
     for ask, placement in placed:
-        rows.append(_allocation_row(ask, placement, stamp))
-        usage = ask.usage_on(placement.selections[0].numa_nodes)
-        changes[placement.inventory_id] = changes[placement.inventory_id].add_change(usage)
-        slots += _slots_of_placement(ask, placement, locked[placement.inventory_id].host)
+        uuid, inventory_id = placement.instance_uuid, placement.inventory_id
+        amounts = ask.amounts_on(placement.selections[0].numa_nodes)
+        usage = UsageChange(ask.vcpus, ask.memory_mb, ask.disk_gb, 1, resources.nonzero_pairs(amounts))
+        changes[inventory_id] = changes[inventory_id].add_change(usage)
+        rows.append(
+            {
+                "instance_uuid": uuid,
+                "inventory_id": inventory_id,
+                "fence": ask.fences[uuid],
+                "vcpus": ask.vcpus,
+                "memory_mb": ask.memory_mb,
+                "disk_gb": ask.disk_gb,
+                "resources": resources.dump_amounts(amounts),
+                "group_uuid": ask.group.uuid if ask.group else None,
+                "selection": stored.dump_value(placement.selections),
+                "writer": stamp.writer,
+                "wseq": stamp.sequence,
+            }
+        )
+        if ask.group is not None:  # the member's own slot, and the slots held for its retries
+            hosts = [(locked[inventory_id].host, False), *((alternate, True) for alternate in placement.held)]
+            slots += [
+                Slot(group_uuid=ask.group.uuid, instance_uuid=uuid, host=host, held=held, fault_domain=ask.fault_domain)
+                for host, held in hosts
+            ]
     replaced = [row["instance_uuid"] for row in rows if row["instance_uuid"] in old]
     for uuid in replaced:
         changes[old[uuid].inventory_id] = changes[old[uuid].inventory_id].add_change(old[uuid].usage.negate_change())
@@ -316,39 +334,10 @@ def _write(
             tx.execute(_INSERT, rows)
         except DuplicateEntry as error:
             raise Raced("another scheduler claimed for an instance of this transaction") from error
-    group_slots.add_slots(tx, slots)
+    if slots:
+        group_slots.add_slots(tx, slots)
     inventories.add_usage(tx, stamp, changes)
     return [inventories.row_after_change(locked[key], change, stamp) for key, change in changes.items()]
-
-
-def _allocation_row(ask: Ask, placement: Placement, stamp: Stamp) -> dict[str, Any]:
-    return {
-        "instance_uuid": placement.instance_uuid,
-        "inventory_id": placement.inventory_id,
-        "fence": ask.fences[placement.instance_uuid],
-        "vcpus": ask.vcpus,
-        "memory_mb": ask.memory_mb,
-        "disk_gb": ask.disk_gb,
-        "resources": resources.dump_amounts(ask.amounts_on(placement.selections[0].numa_nodes)),
-        "group_uuid": ask.group.uuid if ask.group else None,
-        "selection": stored.dump_value(placement.selections),
-        "writer": stamp.writer,
-        "wseq": stamp.sequence,
-    }
-
-
-def _slots_of_placement(ask: Ask, placement: Placement, host: str) -> Iterable[Slot]:
-    """The group member's own slot, and the slots held for its retries."""
-    if ask.group is None:
-        return
-    for name, held in ((host, False), *((alternate, True) for alternate in placement.held)):
-        yield Slot(
-            group_uuid=ask.group.uuid,
-            instance_uuid=placement.instance_uuid,
-            host=name,
-            held=held,
-            fault_domain=ask.fault_domain,
-        )
 
 
 def _remove_old_claims(tx: ApiTransaction, fences: Mapping[str, int]) -> None:

@@ -50,13 +50,13 @@ def store_all(tx: ApiTransaction, new_decisions: Sequence[Decision]) -> None:
     if not new_decisions:
         return
     rows = [{"id": d.id, "batch_id": d.batch_id, "at": d.at, "decision": stored.dump_value(d)} for d in new_decisions]
-    _delete(tx, [d.id for d in new_decisions if d.waits])
+    _DELETE(tx, sorted(d.id for d in new_decisions if d.waits))
     tx.execute(_INSERT, rows)
     final = [d for d in new_decisions if not d.waits]
     if final and outbox.is_kept(tx):
         outbox.put_notices(tx, "api", notification.of_decisions(final))
     for batch in sorted({d.batch_id for d in final if d.is_refused}):
-        _delete(tx, tx.execute(_SURPLUS, {"batch": batch}).scalars().all())
+        _DELETE(tx, sorted(tx.execute(_SURPLUS, {"batch": batch}).scalars()))
 
 
 def of_batch(tx: ApiTransaction, batch_id: str) -> list[Decision]:
@@ -83,9 +83,5 @@ def trim_decisions(tx: ApiTransaction, before: float, after: str = "", most: int
     Returns how many, and the batch id to continue from; None at the end.
     """
     old = tx.execute(_OLD, {"before": before, "after": after, "most": most}).all()
-    gone = _delete(tx, [row.id for row in old])
-    return gone, old[-1].batch_id if len(old) == most else None
-
-
-def _delete(tx: ApiTransaction, ids: Sequence[str]) -> int:
-    return len(_DELETE(tx, sorted(ids)))
+    gone = _DELETE(tx, sorted(row.id for row in old))
+    return len(gone), old[-1].batch_id if len(old) == most else None

@@ -182,9 +182,8 @@ def lock_groups(tx: ApiTransaction, uuids: Collection[str]) -> None:
 
 
 def add_slots(tx: ApiTransaction, slots: Sequence[Slot]) -> None:
-    """Insert slots."""
-    if slots:
-        tx.execute(sa.insert(group_slots), [{name: getattr(slot, name) for name in _COLUMNS} for slot in slots])
+    """Insert at least one slot."""
+    tx.execute(sa.insert(group_slots), [{name: getattr(slot, name) for name in _COLUMNS} for slot in slots])
 
 
 def free_slots(tx: ApiTransaction, uuids: Sequence[str], *, held_only: bool) -> None:

@@ -148,8 +148,9 @@ def _add_resources(tx: ApiTransaction, page: InventoryColumns) -> None:
     """Read the custom amounts of a page. Unreadable ones: as ``_inventory_from_row`` does."""
     places = {key: place for place, key in enumerate(page.id)}
     for key, cap, used in tx.execute(_CUSTOM, {"first": min(places), "last": max(places)}):
-        page.resources[key] = resources.load_amounts(cap), resources.load_amounts(used)
-        if key in places and not (resources.is_readable(cap) and resources.is_readable(used)):
+        cap_amounts, used_amounts = resources.read_amounts(cap), resources.read_amounts(used)
+        page.resources[key] = cap_amounts or resources.NONE, used_amounts or resources.NONE
+        if key in places and (cap_amounts is None or used_amounts is None):
             for capacities in (page.cap_vcpus, page.cap_memory_mb, page.cap_disk_gb):
                 capacities[places[key]] = 0.0
 
@@ -447,7 +448,8 @@ def _of_hosts(tx: ApiTransaction, hosts: Iterable[str]) -> list[Inventory]:
 
 def _inventory_from_row(row: Any) -> Inventory:
     """The record of a row. With unreadable custom amounts it has no capacity, so that it gets no claim and other hosts still do."""
-    known = resources.is_readable(row[14]) and resources.is_readable(row[15])
+    cap_resources, used_resources = resources.read_amounts(row[14]), resources.read_amounts(row[15])
+    known = cap_resources is not None and used_resources is not None
     return Inventory(
         id=row[0],
         host=row[1],
@@ -463,7 +465,7 @@ def _inventory_from_row(row: Any) -> Inventory:
         instances=row[11] if -INSTANCES_LIMIT < row[11] < INSTANCES_LIMIT else _bound_counts([row[11]])[0],
         writer=row[12],
         sequence=row[13],
-        cap_resources=resources.load_amounts(row[14]),
-        used_resources=resources.load_amounts(row[15]),
+        cap_resources=cap_resources or resources.NONE,
+        used_resources=used_resources or resources.NONE,
         service_event=row[16],
     )

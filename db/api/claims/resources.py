@@ -30,13 +30,14 @@ def dump_amounts(amounts: Mapping[str, int]) -> str | None:
     return stored.dump_value(dict(there)) if there else None
 
 
+def read_amounts(text: str | None) -> dict[str, int] | None:
+    """Amounts by class; None for an unreadable text."""
+    return stored.load_or_none(text, dict[str, int]) if text else NONE
+
+
 def load_amounts(text: str | None) -> dict[str, int]:
     """Amounts by class. An unreadable text gives none, so that claims on such a host can still be released."""
-    return (stored.load_or_none(text, dict[str, int]) or NONE) if text else NONE
-
-
-def is_readable(text: str | None) -> bool:
-    return not text or stored.load_or_none(text, dict[str, int]) is not None
+    return read_amounts(text) or NONE
 
 
 def nonzero_pairs(amounts: Mapping[str, int]) -> Pairs:

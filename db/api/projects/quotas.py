@@ -72,10 +72,16 @@ _GET = sa.select(quotas).where(quotas.c.project_id == sa.bindparam("project"))
 def charge_project(tx: ApiTransaction, spec: RequestSpec, count: int, admission: Admission) -> int:
     """Charge the project for ``count`` servers of the batch, or for fewer if the admission allows that; return how many.
 
+    A project without a row, whose default limits are too low anyway, is refused without inserting a row: if many transactions
+    insert one row and all roll back, MariaDB deadlocks, because each that waited for the row locks the gap it left.
     This locks the project's row, so the second of two transactions sees the usage of the first. Raises errors.OverQuota, and
     epochs.Superseded if the batch was judged by rows that have changed; the caller must then roll back.
     """
-    _refuse_if_unknown(tx, spec, count, admission)
+    try:
+        admit_servers(Quota(project_id=spec.project_id), spec.flavor, count, admission)
+    except errors.OverQuota:
+        if tx.execute(_GET, {"project": spec.project_id}).one_or_none() is None:
+            raise
     more = QuotaUsage.of_flavor(spec.flavor, count)
     quota = _add_to_project(tx, spec.project_id, more, (admission.judged_by,))
     users = user_quotas.add_usage(tx, spec.project_id, {spec.user_id: more}) if quota.limited_users else []
@@ -107,7 +113,7 @@ def charge_all(
     ``charge_project`` does; the caller must then roll back.
     """
     total = QuotaUsage.sum_of(more.values())
-    _refuse_beyond(OwnLimits().over_defaults(defaults), total, total)  # before inserting, as in ``_refuse_if_unknown``
+    _refuse_beyond(OwnLimits().over_defaults(defaults), total, total)  # before inserting, as in ``charge_project``
     quota = _add_to_project(tx, project_id, total, judged_by)
     _refuse_beyond(quota.own.over_defaults(defaults), quota.used, total)
     for user in user_quotas.add_usage(tx, project_id, more) if quota.limited_users else ():
@@ -129,18 +135,6 @@ def _refuse_beyond(limits: QuotaLimits, used: QuotaUsage, more: QuotaUsage, whos
         limit = getattr(limits, name)
         if limit != UNLIMITED and getattr(more, name) and getattr(used, name) > limit:
             raise errors.OverQuota(f"Quota exceeded for {name}{whose}: several batches accepted together exceed it")
-
-
-def _refuse_if_unknown(tx: ApiTransaction, spec: RequestSpec, count: int, admission: Admission) -> None:
-    """Raise errors.OverQuota, without inserting a row, for a project without a row whose default limits are too low anyway.
-
-    If many transactions insert one row and all roll back, MariaDB deadlocks: each that waited for the row locks the gap it left.
-    """
-    try:
-        admit_servers(Quota(project_id=spec.project_id), spec.flavor, count, admission)
-    except errors.OverQuota:
-        if tx.execute(_GET, {"project": spec.project_id}).one_or_none() is None:
-            raise
 
 
 def release_usage(tx: ApiTransaction, project_id: str, less: Shares) -> None:

@@ -116,7 +116,8 @@ def accept_batch(tx: ApiTransaction, batches: Sequence[NewBatch], now: float) ->
     count = len(first.servers)
     if len(batches) == 1:
         count = quotas.charge_project(tx, first.spec, count, first.admission)
-        _cut_batch(tx, first, count, now)
+        if count < len(first.servers):
+            _cut_batch(tx, first, count, now)
     else:
         judged_by = {batch.admission.judged_by for batch in batches}
         usage = sum_shares(
@@ -124,7 +125,8 @@ def accept_batch(tx: ApiTransaction, batches: Sequence[NewBatch], now: float) ->
         )
         for project_id, by_user in usage.items():
             quotas.charge_all(tx, project_id, by_user, first.admission.limits, judged_by)
-    _refuse_crowds(tx, batches)
+    if grouped := [batch for batch in batches if batch.spec.group is not None]:
+        _refuse_crowds(tx, grouped)
     servers = [first.servers[:count], *(batch.servers for batch in batches[1:])]
     return [
         Accepted(batch_id=batch.spec.batch_id, uuids=tuple(server.uuid for server in its))
@@ -180,7 +182,7 @@ def _name_keys(arrivals: Sequence[NewBatch], count: int | None = None) -> dict[s
 
 
 def _refuse_crowds(tx: ApiTransaction, arrivals: Sequence[NewBatch]) -> None:
-    """Raises errors.OverQuota if a server group has too many members now. Batches at the same moment may exceed the limit."""
+    """Raises errors.OverQuota if a group of these has too many members now. Batches at the same moment may exceed the limit."""
     groups = [arrival.spec.group.uuid for arrival in arrivals if arrival.spec.group is not None]
     server_groups.refuse_crowds(tx, groups, arrivals[0].admission.group_members)
     for arrival in arrivals:
@@ -242,8 +244,6 @@ def _insert_batches(tx: ApiTransaction, arrivals: Sequence[NewBatch], now: float
 def _cut_batch(tx: ApiTransaction, batch: NewBatch, count: int, now: float) -> None:
     """Delete what was just written for all but the first ``count`` servers."""
     spec, servers = batch.spec, batch.servers
-    if count == len(servers):
-        return
     surplus = sorted(server.uuid for server in servers[count:])
     for delete in (_CUT_REQUESTS, _CUT_MAPPINGS):
         delete(tx, surplus)

@@ -194,13 +194,7 @@ def lease_batches(
         return []
     for chunk in split_chunks([r.instance_uuid for r in rows]):
         tx.execute(_LEASE, {"uuids": chunk, "new_owner": owner, "until": now + seconds})
-    return _with_ports(
-        tx,
-        [
-            _batch_from_rows(batch, members, specs[batch].spec, specs[batch].sealed)
-            for batch, members in _leased_by_batch(rows).items()
-        ],
-    )
+    return _with_ports(tx, _batches_from_rows(rows, specs))
 
 
 def lease_without_spec(
@@ -212,7 +206,7 @@ def lease_without_spec(
     ).all()
     for chunk in split_chunks([r.instance_uuid for r in rows]):
         tx.execute(_LEASE, {"uuids": chunk, "new_owner": owner, "until": now + seconds})
-    return [_batch_from_rows(batch, members, None, None) for batch, members in _leased_by_batch(rows).items()]
+    return _batches_from_rows(rows, {})
 
 
 def _with_ports(tx: ApiTransaction, batches: list[LeasedBatch]) -> list[LeasedBatch]:
@@ -222,17 +216,18 @@ def _with_ports(tx: ApiTransaction, batches: list[LeasedBatch]) -> list[LeasedBa
         return batches
     ports = addresses.ports_of(tx, [r.server_uuid or r.instance_uuid for batch in networked for r in batch.requests])
 
-    def fill_ports(request: LeasedRequest) -> LeasedRequest:
-        return msgspec.structs.replace(request, ports=ports.get(request.server_uuid or request.instance_uuid, ()))
+    filled: list[LeasedBatch] = []
+    for batch in batches:
+        requests = tuple(
+            msgspec.structs.replace(request, ports=ports.get(request.server_uuid or request.instance_uuid, ()))
+            for request in batch.requests
+        )
+        filled.append(msgspec.structs.replace(batch, requests=requests) if batch in networked else batch)
+    return filled
 
-    return [
-        msgspec.structs.replace(batch, requests=tuple(map(fill_ports, batch.requests))) if batch in networked else batch
-        for batch in batches
-    ]
 
-
-def _leased_by_batch(rows: Sequence[sa.Row[Any]]) -> dict[str, list[LeasedRequest]]:
-    """The leased requests by batch, with their new fences."""
+def _batches_from_rows(rows: Sequence[sa.Row[Any]], specs: Mapping[str, sa.Row[Any]]) -> list[LeasedBatch]:
+    """The leased requests by batch, with their new fences. ``specs``: rows of ``_BATCHES`` by batch."""
     requests: dict[str, list[LeasedRequest]] = defaultdict(list)
     for r in rows:
         requests[r.batch_id].append(
@@ -249,18 +244,20 @@ def _leased_by_batch(rows: Sequence[sa.Row[Any]]) -> dict[str, list[LeasedReques
                 held_until=r.held_until,
             )
         )
-    return requests
-
-
-def _batch_from_rows(batch_id: str, requests: Sequence[LeasedRequest], text: str | None, sealed: str | None) -> LeasedBatch:
-    unreadable = None
-    try:
-        spec = stored.load_text(text, RequestSpec) if text is not None else None
-    except stored.UNREADABLE as error:
-        spec, unreadable = None, f"the stored request cannot be decoded: {error}"
-    if spec is None:
-        spec, unreadable = _stand_in(batch_id), unreadable or "the stored request is missing"
-    return LeasedBatch(batch_id=batch_id, spec=spec, requests=tuple(requests), sealed=sealed, unreadable=unreadable)
+    batches: list[LeasedBatch] = []
+    for batch_id, members in requests.items():
+        row = specs.get(batch_id)
+        spec, sealed = None, None
+        unreadable: str | None = "the stored request is missing"
+        if row is not None:
+            sealed = row.sealed
+            try:
+                spec, unreadable = stored.load_text(row.spec, RequestSpec), None
+            except stored.UNREADABLE as error:
+                unreadable = f"the stored request cannot be decoded: {error}"
+        spec = _stand_in(batch_id) if spec is None else spec
+        batches.append(LeasedBatch(batch_id=batch_id, spec=spec, requests=tuple(members), sealed=sealed, unreadable=unreadable))
+    return batches
 
 
 def _stand_in(batch_id: str) -> RequestSpec:

@@ -53,7 +53,7 @@ class Ledger:
             try:
                 if time.monotonic() - self._since > WRITER_LIFETIME_S:
                     self._writer = None
-                stamp, result = self.database.write(self._attempt_write, lambda tx, stamp: fn(tx, stamp, *args, **kwargs))
+                stamp, result = self.database.write(self._attempt_write, fn, *args, **kwargs)
             except errors.DatabaseUnavailable:
                 # A commit of unknown outcome may become visible after our next commit, so the next one needs another writer id.
                 self._writer = None
@@ -63,11 +63,13 @@ class Ledger:
             self._writer, self._sequence = stamp
             return result
 
-    def _attempt_write(self, tx: ApiTransaction, body: Callable[[ApiTransaction, Stamp], T]) -> tuple[Stamp, T]:
-        """Run ``body`` with the next stamp. A writer's first transaction also inserts it, so it exists only if that commits."""
+    def _attempt_write(
+        self, tx: ApiTransaction, fn: Callable[Concatenate[ApiTransaction, Stamp, P], T], /, *args: P.args, **kwargs: P.kwargs
+    ) -> tuple[Stamp, T]:
+        """Run ``fn`` with the next stamp. A writer's first transaction also inserts it, so it exists only if that commits."""
         writer, self._sequence = (self._register_writer(tx), 1) if self._writer is None else (self._writer, self._sequence + 1)
         stamp = Stamp(writer, self._sequence)
-        return stamp, body(tx, stamp)
+        return stamp, fn(tx, stamp, *args, **kwargs)
 
     def _register_writer(self, tx: ApiTransaction) -> int:
         key = tx.execute(sa.insert(writers), {"name": self._name, "started": time.time()}).inserted_primary_key
