@@ -6,7 +6,6 @@ database and shown by the API.
 
 from __future__ import annotations
 
-import math
 import re
 
 import msgspec
@@ -25,21 +24,25 @@ _UUID = re.compile(r"[0-9A-Za-z-]{1,36}", re.ASCII)
 
 def checked_event(event: FeedEvent) -> tuple[FeedEvent, InstanceSummary]:
     """The instance event with its fault cleaned and cut, and its summary. Raises errors.Invalid, naming the field."""
-    _require_valid(_is_uuid(event.key), "key", event.key)
-    _require_valid(_is_count(event.version, LARGEST_VERSION), "version", event.version)
     try:
         summary = stored.load_text(event.payload, InstanceSummary)
     except stored.UNREADABLE as error:
         raise errors.Invalid(f"payload cannot be decoded: {clean_text(str(error), 200)}") from None
-    _require_valid(summary.state in STATES, "state", summary.state)
-    _require_valid(_is_count(summary.task_number, LARGEST_VERSION), "task_number", summary.task_number)
-    _require_valid(_is_count(summary.attempt, LARGEST_ATTEMPT), "attempt", summary.attempt)
-    _require_valid(summary.batch_id is None or _is_uuid(summary.batch_id), "batch_id", summary.batch_id)
-    zone = summary.availability_zone
-    _require_valid(zone is None or (len(zone) <= NAME_LENGTH and is_safe(zone)), "availability_zone", zone)
-    _require_valid(_is_time(summary.updated_at), "updated_at", summary.updated_at)
-    for name, at in (("launched_at", summary.launched_at), ("terminated_at", summary.terminated_at)):
-        _require_valid(at is None or _is_time(at), name, at)
+    zone, batch_id = summary.availability_zone, summary.batch_id
+    checks: list[tuple[str, object, bool]] = [
+        ("key", event.key, isinstance(event.key, str) and _UUID.fullmatch(event.key) is not None),
+        ("version", event.version, isinstance(event.version, int) and 0 <= event.version <= LARGEST_VERSION),
+        ("state", summary.state, summary.state in STATES),
+        ("task_number", summary.task_number, 0 <= summary.task_number <= LARGEST_VERSION),
+        ("attempt", summary.attempt, 0 <= summary.attempt <= LARGEST_ATTEMPT),
+        ("batch_id", batch_id, batch_id is None or _UUID.fullmatch(batch_id) is not None),
+        ("availability_zone", zone, zone is None or (len(zone) <= NAME_LENGTH and is_safe(zone))),
+    ]
+    times = {name: getattr(summary, name) for name in ("updated_at", "launched_at", "terminated_at")}
+    checks += [(name, at, at is None or 0.0 <= at <= LATEST_TIME_S) for name, at in times.items()]
+    for field, value, is_valid in checks:
+        if not is_valid:
+            raise errors.Invalid(f"{field} is {clean_text(repr(value), 100)}")
     if event.kind is not EventKind.ENDED or summary.host or summary.node:
         checked_name("host", summary.host)
         checked_name("node", summary.node)
@@ -48,20 +51,3 @@ def checked_event(event: FeedEvent) -> tuple[FeedEvent, InstanceSummary]:
         return event, summary
     summary = msgspec.structs.replace(summary, fault=fault)
     return msgspec.structs.replace(event, payload=stored.dump_value(summary)), summary
-
-
-def _require_valid(right: bool, field: str, value: object) -> None:
-    if not right:
-        raise errors.Invalid(f"{field} is {clean_text(repr(value), 100)}")
-
-
-def _is_uuid(value: object) -> bool:
-    return isinstance(value, str) and _UUID.fullmatch(value) is not None
-
-
-def _is_count(value: object, largest: int) -> bool:
-    return isinstance(value, int) and 0 <= value <= largest
-
-
-def _is_time(value: float) -> bool:
-    return math.isfinite(value) and 0.0 <= value <= LATEST_TIME_S

@@ -111,7 +111,10 @@ def confirm_active(
     the guest is what they have made of it. No order of an earlier task is in force any more.
     """
     same_order = (row.host, row.fence, row.attempt) == (host, fence, attempt)
-    learned = _learned(row, last_task, power)
+    learned: dict[str, object] = {}
+    if row.task_number < last_task <= LARGEST_LEARNED_TASK:
+        learned = {"task_number": last_task, "power": row.power if power is None else power}
+        learned |= {"task_state": TaskState.DONE, "task_fault": None, "task_stored": None}
     if same_order and row.state in (State.STAGED, State.SCHEDULED):
         return _next_version(
             row, EventKind.ACTIVE, state=State.ACTIVE, builder=builder, building_at=now, launched_at=now, **learned
@@ -122,13 +125,6 @@ def confirm_active(
         return _next_version(row, EventKind.TASK, **learned) if learned else Refused(reason=str(row.state), done=True)
     reason = f"{row.state}, attempt {row.attempt} on {row.host}"
     return Refused(reason=reason, keep=not _is_superseding(row, fence, attempt, confirmed=confirmed))
-
-
-def _learned(row: Instance, last_task: int, power: Power | None) -> dict[str, object]:
-    if not row.task_number < last_task <= LARGEST_LEARNED_TASK:
-        return {}
-    state = {"task_state": TaskState.DONE, "task_fault": None, "task_stored": None}
-    return {"task_number": last_task, "power": row.power if power is None else power} | state
 
 
 def _is_superseding(row: Instance, fence: int, attempt: int, *, confirmed: bool) -> bool:

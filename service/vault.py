@@ -45,17 +45,14 @@ class Vault:
     def __init__(self, keys: Sequence[str] = ()) -> None:
         """Raises errors.Misconfigured for an invalid key; the message names its position, never the key."""
         self._keys = [_parse_key(number, key.strip()) for number, key in enumerate(keys, start=1)]
+        self.can_seal = any(scope is None for scope, _ in self._keys)
+        """Whether there is a master key, which is needed to accept secrets from tenants."""
         self._fernets: dict[str, MultiFernet | None] = {}
         self._lock = threading.Lock()
 
     def __repr__(self) -> str:
         masters = sum(scope is None for scope, _ in self._keys)
         return f"Vault({masters} master keys, {len(self._keys) - masters} keys of one scope)"
-
-    @property
-    def can_seal(self) -> bool:
-        """Whether there is a master key, which is needed to accept secrets from tenants."""
-        return any(scope is None for scope, _ in self._keys)
 
     def seal_secrets(self, scope: str, batch_id: str, secrets: BootSecrets) -> str:
         """The secrets as ``SCOPE:token``. Raises errors.Misconfigured if no key fits the scope.

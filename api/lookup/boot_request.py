@@ -191,7 +191,7 @@ def parse(document: dict[str, Any], max_count: int) -> BootRequest:
             if hint not in EMPTY_HINTS and name != _ALL_OR_NOTHING
         },
         hints_field=hints_field,
-        all_or_nothing=_is_all_or_nothing(hints.get(_ALL_OR_NOTHING, False), hints_field),
+        all_or_nothing=_ALL_OR_NOTHING in hints and _is_all_or_nothing(hints[_ALL_OR_NOTHING], hints_field),
         secrets=BootSecrets(user_data=server.user_data or None, admin_pass=server.admin_pass, files=server.personality),
         wants_reservation=schemas.BOOLEANS[server.return_reservation_id],
         disk_config=server.disk_config,

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import ipaddress
 import uuid
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
@@ -34,12 +34,12 @@ def plan_ports(
     requested: str | Sequence[RequestedNetwork],
     count: int,
     usable: Mapping[str, Network],
-    find_ports: Callable[[Collection[str]], Mapping[str, ProjectPort]],
+    project_ports: Mapping[str, ProjectPort],
 ) -> tuple[PortRequest, ...]:
     """The interfaces of each of the ``count`` servers. ``usable``: the project's networks by uuid.
 
-    ``find_ports``: those of these ports that the project has. Without a list of networks it is the only one that the project may
-    use; there may be none. Raises errors.Invalid, and errors.Conflict if there are several.
+    ``project_ports``: those of the requested ports that the project has. Without a list of networks it is the only one that the
+    project may use; there may be none. Raises errors.Invalid, and errors.Conflict if there are several.
     """
     if requested == "none":
         return ()
@@ -48,8 +48,6 @@ def plan_ports(
             raise errors.Conflict("Multiple possible networks found, use a Network ID to be more specific.")
         return tuple(_port_request(network, None, None) for network in usable.values())
     _check_asked(requested, count)
-    port_uuids = [request.port for request in requested if request.port is not None]
-    project_ports = find_ports(port_uuids) if port_uuids else {}
     return tuple(
         _request_on_network(number, request, usable, count)
         if request.port is None

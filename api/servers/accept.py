@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Collection, Mapping, Sequence
-from functools import partial
 from uuid import uuid4
 
 import msgspec
@@ -148,13 +147,14 @@ class Acceptor:
         """
         context = call.context
         limits = self._limits.in_force(call)
-        check_personality(boot_secrets.files, limits)
+        if boot_secrets.files:
+            check_personality(boot_secrets.files, limits)
         batch_id = context.request_id.removeprefix("req-")  # so that the request ID leads to the batch
         sealed = self._boot_secrets.seal_secrets(batch_id, boot_secrets)
         spec = self._build_spec(call, boot, batch_id, limits, has_secrets=sealed is not None)
-        planned = ports.plan_ports(
-            boot.networks, boot.count, self._catalog.networks_by_uuid(call), partial(self._ports_of, context.project_id)
-        )
+        named_ports = [] if isinstance(boot.networks, str) else [wanted.port for wanted in boot.networks if wanted.port is not None]
+        project_ports = self._ports_of(context.project_id, named_ports) if named_ports else {}
+        planned = ports.plan_ports(boot.networks, boot.count, self._catalog.networks_by_uuid(call), project_ports)
         networks = ",".join(port.network.uuid for port in planned) or "none"
         properties = msgspec.structs.replace(spec.properties, networks=networks)
         return NewBatch(
@@ -192,8 +192,10 @@ class Acceptor:
     ) -> RequestSpec:
         """``limits``: those of the caller, by name."""
         context, hints = call.context, boot.hints
-        destination = self._parse_destination(call, boot.availability_zone)
-        requested = self._requested_destination(call, boot, destination)
+        zone = boot.availability_zone
+        destination = ZoneAndHost() if zone is None else self._parse_destination(call, zone)
+        names_host = boot.host is not None or boot.hypervisor_hostname is not None
+        requested = self._requested_destination(call, boot, destination) if names_host else None
         for name in boot.security_groups:
             if not security_groups.is_group_name(context.project_id, name):
                 raise errors.Invalid(f"server.security_groups: security group {name[:80]!r} could not be found")
@@ -219,7 +221,7 @@ class Acceptor:
             num_instances=boot.count,
             min_count=boot.min_count if boot.min_count < boot.count and not boot.all_or_nothing else None,
             availability_zone=destination.zone,
-            group=self._find_group(call, hints.get("group", ()), boot.hints_field),
+            group=self._find_group(call, hints["group"], boot.hints_field) if "group" in hints else None,
             ignore_hosts=hints.get("ignore_hosts", ()),
             force_hosts=destination.hosts,
             force_nodes=destination.nodes,
@@ -258,9 +260,7 @@ class Acceptor:
             raise errors.Invalid(f"{field}: extra spec {error}") from error
         return flavor.of_a_server()
 
-    def _parse_destination(self, call: Call, zone_text: str | None) -> ZoneAndHost:
-        if zone_text is None:
-            return ZoneAndHost()
+    def _parse_destination(self, call: Call, zone_text: str) -> ZoneAndHost:
         zone, _, rest = zone_text.partition(":")
         host, _, node = rest.partition(":")
         if ":" in zone_text and not call.is_allowed(policies.FORCED_HOST):
@@ -273,11 +273,9 @@ class Acceptor:
             self._refuse_unknown("server.availability_zone", host or None, node or None)
         return ZoneAndHost(zone=zone or None, hosts=(host,) if host else (), nodes=(node,) if node else ())
 
-    def _requested_destination(self, call: Call, boot: BootRequest, forced: ZoneAndHost) -> Destination | None:
-        """The host and node asked for, which must pass all filters. Raises errors.Forbidden and errors.Invalid."""
+    def _requested_destination(self, call: Call, boot: BootRequest, forced: ZoneAndHost) -> Destination:
+        """The host or node asked for, which must pass all filters. Raises errors.Forbidden and errors.Invalid."""
         host, node = boot.host, boot.hypervisor_hostname
-        if host is None and node is None:
-            return None
         field = "server.host" if host is not None else "server.hypervisor_hostname"
         if not call.is_allowed(policies.REQUESTED_HOST):
             raise errors.Forbidden(f"{field}: policy does not let you ask for a host")
@@ -291,9 +289,7 @@ class Acceptor:
         if not self._database.read(host_mappings.is_known, host, node):
             raise errors.Invalid(f"{field}: Compute host {(host or node or '')[:80]} could not be found.")
 
-    def _find_group(self, call: Call, references: tuple[str, ...], field: str) -> ServerGroup | None:
-        if not references:
-            return None
+    def _find_group(self, call: Call, references: tuple[str, ...], field: str) -> ServerGroup:
         if len(references) > 1:
             raise errors.Invalid(f"{field}.group: a server can be in one group only")
         group = self._catalog.find_group(references[0], call)

@@ -170,6 +170,19 @@ class DeploymentTimes(Object, frozen=True, kw_only=True):
     stats_interval: float = 2.0
     down_time: float = 30.0
 
+    def conductor_settings(self, images_folder: Path) -> ConductorSettings:
+        """Of the conductors of both levels."""
+        return ConductorSettings(
+            lease_seconds=self.lease_seconds,
+            sweep_interval=self.sweep_interval,
+            feed_interval=self.feed_interval,
+            idle_interval=self.idle_interval,
+            resend_age=self.resend_age,
+            service_down_time=self.down_time,
+            sizes_wait=False,
+            images_folder=str(images_folder),
+        )
+
     @property
     def scheduler_settings(self) -> SchedulerSettings:
         return SchedulerSettings(
@@ -216,26 +229,19 @@ class AllInOne:
         patience = RegistrySettings(bulkhead=BulkheadSettings(timeout=pace.cell_timeout, threads=8), local=self._local)
         opened = partial(open_database, outbox=outbox)
         self.registry = CellRegistry(self._api_database, patience, open_database=opened, open_bus=self._open_bus)
-        conductor = ConductorSettings(
-            lease_seconds=pace.lease_seconds,
-            sweep_interval=pace.sweep_interval,
-            feed_interval=pace.feed_interval,
-            idle_interval=pace.idle_interval,
-            resend_age=pace.resend_age,
-            service_down_time=pace.down_time,
-            sizes_wait=False,
-            images_folder=str(folder.images_folder),
-        )
+        conductor = pace.conductor_settings(folder.images_folder)
         self._closing: list[Bus | ApiDatabase | CellDatabase] = [self._bus, self._api_database]
         _record_images(FolderStore(folder.images_folder), self._api_database)
         self._services: list[RoleService] = []
         for cell in self.registry.list_cells():
             self._add_cell(cell.current_mapping, Vault(vault.keys_of(cell.uuid)), conductor, hosts)
         self.scheduler = SchedulerService(scheduler or pace.scheduler_settings, self.registry, self._api_database, self._bus)
-        self._services.append(self.scheduler)
-        self._services.append(SuperConductorService(conductor, self.registry, self._api_database, self._bus, vault=vault))
-        self._services.append(of_api_level(self._notify, folder.bus_url("api"), self._api_database, self.registry))
-        self._services += [Presence(self._api_database, "api", binary) for binary in (SCHEDULER_BINARY, CONDUCTOR_BINARY)]
+        self._services += [
+            self.scheduler,
+            SuperConductorService(conductor, self.registry, self._api_database, self._bus, vault=vault),
+            of_api_level(self._notify, folder.bus_url("api"), self._api_database, self.registry),
+            *(Presence(self._api_database, "api", binary) for binary in (SCHEDULER_BINARY, CONDUCTOR_BINARY)),
+        ]
         self._api_presence = Presence(self._api_database, "api", API_BINARY)
         api = msgspec.structs.replace(api, images_folder=str(folder.images_folder))
         self.console_url: str | None = None
