@@ -6,7 +6,7 @@ writes a letter after an item failed alone, and who runs steps reads the table n
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any, Literal
 
 import sqlalchemy as sa
@@ -57,7 +57,7 @@ def put_letters(tx: Connection, level: Level, step: str, reasons: Mapping[str, s
     table = _TABLES[level]
     now = clock.read(tx)
     texts = {key_of(key): clean_text(reason, REASON_SIZE) for key, reason in reasons.items()}
-    for keys in _split_chunks(sorted(texts)):
+    for keys in dialect.split_pages(sorted(texts)):
         new = {"step": step, "tries": 0, "first_at": now, "last_at": now, "due": now, "skipped": False}
         dialect.insert_new(tx, table, [new | {"key": key, "reason": texts[key]} for key in keys])
         known_tries = sa.select(table.c.key, table.c.tries).where(table.c.step == step, table.c.key.in_(keys))
@@ -75,7 +75,7 @@ def remove_letters(tx: Connection, level: Level, step: str, keys: Iterable[str])
     """These items need no further try: they were processed, or are gone. Returns how many there were."""
     table = _TABLES[level]
     gone = 0
-    for chunk in _split_chunks(sorted(map(key_of, keys))):
+    for chunk in dialect.split_pages(sorted(map(key_of, keys))):
         gone += tx.execute(sa.delete(table).where(table.c.step == step, table.c.key.in_(chunk))).rowcount
     return gone
 
@@ -92,7 +92,7 @@ def get(tx: Connection, level: Level, keys: Iterable[str]) -> list[DeadLetter]:
     table = _TABLES[level]
     query = sa.select(table, clock.Now().label("now")).order_by(table.c.step, table.c.key)
     letters: list[DeadLetter] = []
-    for chunk in _split_chunks(sorted(map(key_of, keys))):
+    for chunk in dialect.split_pages(sorted(map(key_of, keys))):
         letters += convert_readable(tx.execute(query.where(table.c.key.in_(chunk))), _letter_from_row, table)
     return letters
 
@@ -147,7 +147,7 @@ def key_of(key: str) -> str:
 def _update_letters(tx: Connection, level: Level, step: str, keys: Iterable[str], values: Mapping[str, Any]) -> int:
     table = _TABLES[level]
     changed = 0
-    for chunk in _split_chunks(sorted(map(key_of, keys))):
+    for chunk in dialect.split_pages(sorted(map(key_of, keys))):
         changed += tx.execute(sa.update(table).where(table.c.step == step, table.c.key.in_(chunk)).values(values)).rowcount
     return changed
 
@@ -164,8 +164,3 @@ def _letter_from_row(row: sa.Row[Any]) -> DeadLetter:
         skipped=row.skipped,
         wait=max(0.0, row.due - row.now),
     )
-
-
-def _split_chunks(keys: Sequence[str]) -> Iterable[list[str]]:
-    for start in range(0, len(keys), dialect.IN_LIST_SIZE):
-        yield list(keys[start : start + dialect.IN_LIST_SIZE])

@@ -109,8 +109,8 @@ def subjects_of(tx: Connection, kind: Kind, notices: Iterable[Notice]) -> dict[s
     """What is known of what these notices are about. Who is missing is unknown by now."""
     ordered_uuids = sorted({notice.subject for notice in notices if notice.facts.service is None})
     subject_by_uuid: dict[str, Subject] = {}
-    for start in range(0, len(ordered_uuids), dialect.IN_LIST_SIZE):
-        chunk = ordered_uuids[start : start + dialect.IN_LIST_SIZE]
+    for page in dialect.split_pages(ordered_uuids):
+        chunk = page
         subject_by_uuid |= _of_cell(tx, chunk) if kind == "cell" else _of_batches(tx, chunk) | _of_api(tx, chunk)
     return subject_by_uuid
 

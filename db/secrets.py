@@ -78,8 +78,8 @@ def list_decided(tx: Connection) -> list[str]:
 
 def erase_requests(tx: Connection, batch_ids: Sequence[str]) -> None:
     """Erase what is kept for those of these batches that have no queued request. That is final."""
-    for start in range(0, len(batch_ids), dialect.IN_LIST_SIZE):
-        tx.execute(_ERASE_REQUESTS, {"batches": batch_ids[start : start + dialect.IN_LIST_SIZE]})
+    for page in dialect.split_pages(batch_ids):
+        tx.execute(_ERASE_REQUESTS, {"batches": page})
 
 
 # -- in a cell's database ----------------------------------------------------------------------------------------------------
@@ -124,13 +124,13 @@ def of_builds(tx: Connection, uuids: Iterable[str], known: Mapping[str, str] = N
     uuids_left = sorted(set(uuids))
     batches = {uuid: known[uuid] for uuid in uuids_left if uuid in known}
     uuids_left = [uuid for uuid in uuids_left if uuid not in batches]
-    for start in range(0, len(uuids_left), dialect.IN_LIST_SIZE):
-        batch_rows = tx.execute(_BATCHES, {"uuids": uuids_left[start : start + dialect.IN_LIST_SIZE]})
+    for page in dialect.split_pages(uuids_left):
+        batch_rows = tx.execute(_BATCHES, {"uuids": page})
         batches |= {row.uuid: row.batch_id for row in batch_rows if row.batch_id}
     named = sorted(set(batches.values()))
     sealed: dict[str, str] = {}
-    for start in range(0, len(named), dialect.IN_LIST_SIZE):
-        rows = tx.execute(_OF_BUILDS, {"batches": named[start : start + dialect.IN_LIST_SIZE]})
+    for page in dialect.split_pages(named):
+        rows = tx.execute(_OF_BUILDS, {"batches": page})
         sealed |= {row.batch_id: row.sealed for row in rows}
     return {uuid: Kept(batch_id=batch, sealed=sealed.get(batch)) for uuid, batch in batches.items()}
 

@@ -125,23 +125,16 @@ def admit_servers(quota: Quota, flavor: Flavor, count: int, admission: Admission
     Raises errors.OverQuota, with the Compute API's message, if there is no room for these.
     """
     least = count if admission.at_least is None else admission.at_least
-    fitting, exceeded = _count_fitting(quota.own.over_defaults(admission.limits), quota.used, flavor, count)
-    if fitting < least:
-        raise errors.OverQuota(_refusal_text(exceeded, count, least))
-    if user is None:
-        return fitting
-    of_user, exceeded = _count_fitting(user.own.over_defaults(QuotaLimits()), user.used, flavor, count)
-    if of_user < least:
-        raise errors.OverQuota(_refusal_text(exceeded, count, least) + OF_USER)
-    return min(fitting, of_user)
-
-
-def _count_fitting(
-    limits: QuotaLimits, before: QuotaUsage, flavor: Flavor, count: int
-) -> tuple[int, list[tuple[str, int, int, int]]]:
-    """How many of these servers are within the limits, and what all of them would exceed, for ``_refusal_text``."""
-    one, exceeded = QuotaUsage.of_flavor(flavor), _list_exceeded(limits, before, QuotaUsage.of_flavor(flavor, count))
-    return min([count, *((limit - used) // getattr(one, name) for name, _, used, limit in exceeded)]), exceeded
+    one, fitting = QuotaUsage.of_flavor(flavor), count
+    judged = [(quota.own.over_defaults(admission.limits), quota.used, "")]
+    if user is not None:
+        judged.append((user.own.over_defaults(QuotaLimits()), user.used, OF_USER))
+    for limits, before, whose in judged:
+        exceeded = _list_exceeded(limits, before, QuotaUsage.of_flavor(flavor, count))
+        fitting = min([fitting, *((limit - used) // getattr(one, name) for name, _, used, limit in exceeded)])
+        if fitting < least:
+            raise errors.OverQuota(_refusal_text(exceeded, count, least) + whose)
+    return fitting
 
 
 def refuse_growth(quota: Quota, more: QuotaUsage, defaults: QuotaLimits) -> None:

@@ -139,8 +139,8 @@ def _snapshot_from_row(row: sa.Row[Any]) -> TombstoneSnapshot:
 
 def _execute_in_pages(tx: CellTransaction, query: sa.Select[Any], keys: Iterable[str]) -> Iterator[sa.Row[Any]]:
     ordered_keys = sorted(key for key in set(keys) if isinstance(key, str))  # SQLite may have given others
-    for start in range(0, len(ordered_keys), dialect.IN_LIST_SIZE):
-        yield from tx.execute(query, {"uuids": ordered_keys[start : start + dialect.IN_LIST_SIZE]})
+    for page in dialect.split_pages(ordered_keys):
+        yield from tx.execute(query, {"uuids": page})
 
 
 _LATE = sa.select(instances.c.uuid).select_from(BUILDS).where(OVERDUE).order_by(instances.c.uuid)

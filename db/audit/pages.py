@@ -31,5 +31,5 @@ def keys_of(column: sa.Column[Any], *conditions: sa.ColumnElement[bool]) -> Keys
 def execute_in_pages(tx: ApiTransaction, query: sa.Select[Any], keys: Iterable[Any]) -> Iterator[sa.Row[Any]]:
     """The rows of a query that has an IN list ``dialect.uuids_parameter()``, for as many keys as there are."""
     ordered_keys = sorted(set(keys))
-    for start in range(0, len(ordered_keys), dialect.IN_LIST_SIZE):
-        yield from tx.execute(query, {"uuids": ordered_keys[start : start + dialect.IN_LIST_SIZE]})
+    for page in dialect.split_pages(ordered_keys):
+        yield from tx.execute(query, {"uuids": page})

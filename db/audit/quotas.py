@@ -152,8 +152,7 @@ def charge_unmeasured(tx: ApiTransaction, most: int) -> int:
 
 def _measure_servers(tx: ApiTransaction, rows: Sequence[sa.Row[Any, Any]]) -> None:
     """Rows without sizes get those of their flavor. A delete that holds such a row asks for no quota row, so this makes no ring."""
-    for start in range(0, len(rows), dialect.IN_LIST_SIZE):
-        page = rows[start : start + dialect.IN_LIST_SIZE]
+    for page in dialect.split_pages(rows):
         specs = mappings.specs_by_batch(tx, {row.batch_id for row in page})
         sizes = {batch_id: QuotaUsage.of_flavor(spec.flavor) for batch_id, spec in specs.items()}
         sizes_of_rows = [

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 import sqlalchemy as sa
@@ -16,9 +16,16 @@ from sqlalchemy.sql.functions import FunctionElement
 from objects import typed
 
 T = TypeVar("T", int, float, str)
+K = TypeVar("K")
 
 IN_LIST_SIZE = 500
 """Longest IN list used. MariaDB turns lists of 1,000 and more into a join, after which the lock order is no longer the key's."""
+
+
+def split_pages(keys: Sequence[K]) -> Iterator[list[K]]:
+    """Split into lists of at most ``IN_LIST_SIZE``."""
+    for start in range(0, len(keys), IN_LIST_SIZE):
+        yield list(keys[start : start + IN_LIST_SIZE])
 
 
 def insert_new(tx: Connection, table: sa.Table, rows: list[dict[str, Any]]) -> int:

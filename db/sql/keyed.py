@@ -53,8 +53,7 @@ class KeyedDelete:
     def __call__(self, tx: Connection, keys: Sequence[str], **parameters: object) -> list[sa.Row[Any]]:
         """Rows are locked in the order of ``keys`` where the server has an order, in several statements where there are many."""
         rows: list[sa.Row[Any]] = []
-        for start in range(0, len(keys), dialect.IN_LIST_SIZE):
-            page = list(keys[start : start + dialect.IN_LIST_SIZE])
+        for page in dialect.split_pages(keys):
             values = {"keys": page, **parameters}
             if tx.dialect.name in _MARIADB and not (self._unique and len(page) == 1):  # a single key always uses the index
                 rows += self._lock_and_delete(tx, values)

@@ -28,8 +28,8 @@ def on_inventories(tx: ApiTransaction, ids: Sequence[int]) -> dict[int, int]:
     Claims of bodies that are deleted, whose guests may still be there, do not count.
     """
     counts: dict[int, int] = {}
-    for start in range(0, len(ids), dialect.IN_LIST_SIZE):
-        rows = tx.execute(_ON_INVENTORIES, {"ids": list(ids[start : start + dialect.IN_LIST_SIZE])})
+    for page in dialect.split_pages(ids):
+        rows = tx.execute(_ON_INVENTORIES, {"ids": page})
         counts |= {row[0]: row[1] for row in rows}
     return counts
 

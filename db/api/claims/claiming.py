@@ -213,8 +213,8 @@ def _sort_instances(tx: ApiTransaction, asks: Sequence[Ask]) -> tuple[list[Stand
     """Lock the requests and sort their instances into kept, needed and gone. Adopted claims are updated here."""
     rows: dict[str, Any] = {}
     uuids = sorted(uuid for ask in asks for uuid in ask.fences)
-    for start in range(0, len(uuids), dialect.IN_LIST_SIZE):
-        rows |= {row[0]: row for row in tx.execute(_STANDING, {"uuids": uuids[start : start + dialect.IN_LIST_SIZE]})}
+    for page in dialect.split_pages(uuids):
+        rows |= {row[0]: row for row in tx.execute(_STANDING, {"uuids": page})}
     compare_locks(tx, "request", rows)  # a claim leaves its request unchanged
     standings: list[Standing] = []
     old: dict[str, _Old] = {}

@@ -209,8 +209,8 @@ def lock_places(tx: ApiTransaction, uuids: Sequence[str], hosts: Sequence[str]) 
 
 def _read_claims(tx: ApiTransaction, uuids: Sequence[str]) -> list[sa.Row[Any]]:
     rows: list[sa.Row[Any]] = []
-    for start in range(0, len(uuids), dialect.IN_LIST_SIZE):
-        rows += tx.execute(_CLAIMS, {"uuids": uuids[start : start + dialect.IN_LIST_SIZE]})
+    for page in dialect.split_pages(uuids):
+        rows += tx.execute(_CLAIMS, {"uuids": page})
     return rows
 
 
@@ -238,8 +238,8 @@ def _target_inventories(
 def _find_inventories(tx: ApiTransaction, hosts: Sequence[str]) -> dict[tuple[str, str], tuple[int, str]]:
     """Id and cell of each inventory of these hosts, by (host, node)."""
     inventory_by_node: dict[tuple[str, str], tuple[int, str]] = {}
-    for start in range(0, len(hosts), dialect.IN_LIST_SIZE):
-        rows = tx.execute(_FIND, {"hosts": hosts[start : start + dialect.IN_LIST_SIZE]})
+    for page in dialect.split_pages(hosts):
+        rows = tx.execute(_FIND, {"hosts": page})
         inventory_by_node |= {(row.host, row.node): (row.id, row.cell_uuid) for row in rows}
     return inventory_by_node
 

@@ -226,8 +226,8 @@ def lock_rows(tx: ApiTransaction, ids: Collection[int], *, only_free: bool = Fal
 def _execute_in_pages(tx: ApiTransaction, statement: Any, ids: Collection[Any]) -> list[Inventory]:
     rows_read: list[Inventory] = []
     ordered = sorted(ids)
-    for start in range(0, len(ordered), dialect.IN_LIST_SIZE):
-        rows = tx.execute(statement, {"ids": ordered[start : start + dialect.IN_LIST_SIZE]})
+    for page in dialect.split_pages(ordered):
+        rows = tx.execute(statement, {"ids": page})
         rows_read += map(_inventory_from_row, rows if tx.dialect.name != "sqlite" else sound_rows(rows, inventories))
     return rows_read
 
@@ -243,8 +243,8 @@ def touch_hosts(tx: ApiTransaction, stamp: Stamp, hosts: Iterable[str]) -> list[
     """The same with the rows of these hosts, which are returned as they were before."""
     rows = _of_hosts(tx, hosts)
     ids = [row.id for row in rows]
-    for start in range(0, len(ids), dialect.IN_LIST_SIZE):
-        tx.execute(_TOUCH.values(_changed_by(stamp)), {"ids": ids[start : start + dialect.IN_LIST_SIZE]})
+    for page in dialect.split_pages(ids):
+        tx.execute(_TOUCH.values(_changed_by(stamp)), {"ids": page})
     return rows
 
 
@@ -290,8 +290,8 @@ def forget_lost_events(tx: ApiTransaction, stamp: Stamp, cell_uuid: str, head: i
 def add_usage(tx: ApiTransaction, stamp: Stamp, changes: Mapping[int, UsageChange]) -> None:
     """Change the usage of rows. Lock several rows before the call: one UPDATE locks them in no defined order."""
     ordered = sorted(changes.items())
-    for start in range(0, len(ordered), dialect.IN_LIST_SIZE):
-        tx.exec_driver_sql(_addition_statement(tx.dialect.name, stamp, ordered[start : start + dialect.IN_LIST_SIZE]))
+    for page in dialect.split_pages(ordered):
+        tx.exec_driver_sql(_addition_statement(tx.dialect.name, stamp, page))
     custom = {inventory_id: change.resources for inventory_id, change in changes.items() if change.resources}
     if custom:
         resources.add_usage(tx, custom)
@@ -391,8 +391,8 @@ def owners_elsewhere(tx: ApiTransaction, nodes: Iterable[tuple[str, str]], cell_
     """The hosts of other cells that have the names of these nodes of a cell, by host and node."""
     ordered_nodes, owners = sorted(nodes), dict[str, str]()
     names = sorted({name for _, name in ordered_nodes})
-    for start in range(0, len(names), dialect.IN_LIST_SIZE):
-        values = {"names": names[start : start + dialect.IN_LIST_SIZE], "cell": cell_uuid}
+    for page in dialect.split_pages(names):
+        values = {"names": page, "cell": cell_uuid}
         owners.update((row.node, row.host) for row in tx.execute(_OWNERS_ELSEWHERE, values))
     return {(host, name): owners[name] for host, name in ordered_nodes if owners.get(name, host) != host}
 
@@ -441,8 +441,8 @@ def _of_hosts(tx: ApiTransaction, hosts: Iterable[str]) -> list[Inventory]:
     """All rows of these hosts, locked by id. Locking by name would break the lock order: MariaDB locks rows as it finds them."""
     ids: list[int] = []
     ordered = sorted(hosts)
-    for start in range(0, len(ordered), dialect.IN_LIST_SIZE):
-        ids += tx.execute(_IDS_OF_HOSTS, {"hosts": ordered[start : start + dialect.IN_LIST_SIZE]}).scalars()
+    for page in dialect.split_pages(ordered):
+        ids += tx.execute(_IDS_OF_HOSTS, {"hosts": page}).scalars()
     return lock_rows(tx, ids)
 
 

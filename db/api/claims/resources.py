@@ -80,13 +80,9 @@ def add_usage(tx: ApiTransaction, changes: Mapping[int, Pairs]) -> None:
     Rows with the same resulting usage share one statement.
     """
     alike: defaultdict[str | None, list[int]] = defaultdict(list)
-    for id_page in _in_lists(sorted(changes)):
+    for id_page in dialect.split_pages(sorted(changes)):
         for row in tx.execute(_READ, {"ids": id_page}).all():
             alike[dump_amounts(usage_after(load_amounts(row.used_resources), changes[row.id]))].append(row.id)
     for used, ids in alike.items():
-        for id_page in _in_lists(ids):
+        for id_page in dialect.split_pages(ids):
             tx.execute(_SET, {"used": used, "ids": id_page})
-
-
-def _in_lists(ids: list[int]) -> list[list[int]]:
-    return [ids[start : start + dialect.IN_LIST_SIZE] for start in range(0, len(ids), dialect.IN_LIST_SIZE)]

@@ -83,8 +83,8 @@ def get(tx: ApiTransaction, uuid: str) -> ServerGroup:
 def list_members(tx: ApiTransaction, uuids: Sequence[str]) -> dict[str, list[str]]:
     """The servers of each of these groups that are not deleted, the oldest first. Queued servers and those in ERROR count."""
     members_by_group: dict[str, list[str]] = {uuid: [] for uuid in uuids}
-    for start in range(0, len(uuids), dialect.IN_LIST_SIZE):
-        for row in tx.execute(_MEMBERS, {"uuids": sorted(uuids[start : start + dialect.IN_LIST_SIZE])}):
+    for page in dialect.split_pages(uuids):
+        for row in tx.execute(_MEMBERS, {"uuids": sorted(page)}):
             members_by_group[row.group_uuid].append(row.server)
     return members_by_group
 

@@ -121,8 +121,7 @@ def take_back(tx: ApiTransaction, cell_uuid: str, hosts: Collection[str], create
     Mappings changed since then stay, and so do those of hosts with an inventory, because these may have claims and instances.
     """
     ordered, forgotten = sorted(hosts), 0
-    for start in range(0, len(ordered), dialect.IN_LIST_SIZE):
-        page = ordered[start : start + dialect.IN_LIST_SIZE]
+    for page in dialect.split_pages(ordered):
         forgotten += tx.execute(_TAKE_BACK, {"hosts": page, "cell": cell_uuid, "made": created_at}).rowcount
     if forgotten:
         epochs.bump_epoch(tx, Epoch.HOSTS)
@@ -140,7 +139,7 @@ def delete_of(tx: ApiTransaction, cell_uuid: str) -> int:
 def _mappings_of(tx: ApiTransaction, hosts: Sequence[str]) -> list[HostMapping]:
     query = sa.select(*_COLUMNS).where(host_mappings.c.host.in_(dialect.uuids_parameter("hosts"))).order_by(host_mappings.c.host)
     mappings_read: list[HostMapping] = []
-    for start in range(0, len(hosts), dialect.IN_LIST_SIZE):
-        rows = tx.execute(query, {"hosts": hosts[start : start + dialect.IN_LIST_SIZE]})
+    for page in dialect.split_pages(hosts):
+        rows = tx.execute(query, {"hosts": page})
         mappings_read += [HostMapping(host=host, cell_uuid=cell_uuid) for host, cell_uuid in rows]
     return mappings_read

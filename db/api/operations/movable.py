@@ -40,8 +40,8 @@ def read(tx: ApiTransaction, inventory_ids: Collection[int], limit: int) -> Mova
     opened = operations.open_for(tx, {body.server.uuid for body in bodies.values()})
     batches = sorted({body.server.batch_id for body in bodies.values()})
     unfinished: set[str] = set()
-    for start in range(0, len(batches), dialect.IN_LIST_SIZE):
-        unfinished |= set(tx.execute(_OPEN_BATCHES, {"batches": batches[start : start + dialect.IN_LIST_SIZE]}).scalars())
+    for page in dialect.split_pages(batches):
+        unfinished |= set(tx.execute(_OPEN_BATCHES, {"batches": page}).scalars())
     specs: dict[str, RequestSpec] = {}
     hosts: dict[str, tuple[str, str]] = {}
     live: set[str] = set()

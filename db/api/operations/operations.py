@@ -166,8 +166,8 @@ def open_for(tx: ApiTransaction, servers: Collection[str]) -> dict[str, Operatio
     """The open operations of these servers, by server."""
     operation_by_server: dict[str, Operation] = {}
     ordered_servers = sorted(servers)
-    for start in range(0, len(ordered_servers), dialect.IN_LIST_SIZE):
-        rows = tx.execute(_OPEN_FOR, {"uuids": ordered_servers[start : start + dialect.IN_LIST_SIZE]})
+    for page in dialect.split_pages(ordered_servers):
+        rows = tx.execute(_OPEN_FOR, {"uuids": page})
         operation_by_server |= {operation.server_uuid: operation for operation in convert_readable(rows, operation_of, operations)}
     return operation_by_server
 
@@ -245,8 +245,8 @@ def _read_bodies(tx: ApiTransaction, uuids: Collection[str], query: sa.Select[An
     body_by_uuid: dict[str, Body] = {}
     damaged: set[str] = set()
     ordered_uuids = sorted(uuids)
-    for start in range(0, len(ordered_uuids), dialect.IN_LIST_SIZE):
-        rows = tx.execute(query, {"uuids": ordered_uuids[start : start + dialect.IN_LIST_SIZE]}).all()
+    for page in dialect.split_pages(ordered_uuids):
+        rows = tx.execute(query, {"uuids": page}).all()
         read = {body.uuid: body for body in convert_readable(rows, body_of, instance_mappings)}
         body_by_uuid |= read
         damaged |= {row.instance_uuid for row in rows} - read.keys()
@@ -330,8 +330,8 @@ def lately_given_up(tx: ApiTransaction, servers: Collection[str], kind: Operatio
     """Those of these servers whose operation of this kind was given up since then (seconds since the epoch)."""
     given_up: set[str] = set()
     ordered_servers = sorted(servers)
-    for start in range(0, len(ordered_servers), dialect.IN_LIST_SIZE):
-        parameters = {"uuids": ordered_servers[start : start + dialect.IN_LIST_SIZE], "kind": kind, "since": since}
+    for page in dialect.split_pages(ordered_servers):
+        parameters = {"uuids": page, "kind": kind, "since": since}
         given_up.update(tx.execute(_FAILED, parameters).scalars())
     return given_up
 

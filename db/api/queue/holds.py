@@ -169,8 +169,8 @@ def _read(tx: ApiTransaction, query: sa.Select[Any], project_id: str | None) -> 
     rows = tx.execute(query if project_id is None else query.where(_H.project_id == project_id)).all()
     servers: defaultdict[str, list[HeldServer]] = defaultdict(list)
     ids = [row.batch_id for row in rows]
-    for start in range(0, len(ids), dialect.IN_LIST_SIZE):
-        for server_row in tx.execute(_SERVERS, {"batches": ids[start : start + dialect.IN_LIST_SIZE]}):
+    for page in dialect.split_pages(ids):
+        for server_row in tx.execute(_SERVERS, {"batches": page}):
             servers[server_row.batch_id].append(_server_from_row(server_row))
     return convert_readable(rows, lambda row: _hold_from_row(row, servers[row.batch_id]), holds)
 

@@ -6,7 +6,7 @@ A lease only decides when a conductor may try. Every later write is conditional 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -192,7 +192,7 @@ def lease_batches(
     )
     if not rows:
         return []
-    for chunk in split_chunks([r.instance_uuid for r in rows]):
+    for chunk in dialect.split_pages([r.instance_uuid for r in rows]):
         tx.execute(_LEASE, {"uuids": chunk, "new_owner": owner, "until": now + seconds})
     return _with_ports(tx, _batches_from_rows(rows, specs))
 
@@ -204,7 +204,7 @@ def lease_without_spec(
     rows = tx.execute(
         _SPECLESS, {"now": now, "furthest": furthest_end(now, seconds), "limit": limit} | incarnation.parameters_of(known)
     ).all()
-    for chunk in split_chunks([r.instance_uuid for r in rows]):
+    for chunk in dialect.split_pages([r.instance_uuid for r in rows]):
         tx.execute(_LEASE, {"uuids": chunk, "new_owner": owner, "until": now + seconds})
     return _batches_from_rows(rows, {})
 
@@ -272,10 +272,10 @@ def refence_requests(tx: ApiTransaction, fences: Mapping[str, int]) -> dict[str,
     Returns the new fences. A missing uuid was lost to a delete or to another conductor.
     """
     held: list[str] = []
-    for chunk in split_chunks(sorted(fences)):
+    for chunk in dialect.split_pages(sorted(fences)):
         rows = tx.execute(_HELD, {"uuids": chunk}).all()
         held += [r.instance_uuid for r in rows if r.fence == fences[r.instance_uuid]]
-    for chunk in split_chunks(held):
+    for chunk in dialect.split_pages(held):
         tx.execute(_REFENCE, {"uuids": chunk})
     return {uuid: fences[uuid] + 1 for uuid in held}
 
@@ -283,7 +283,7 @@ def refence_requests(tx: ApiTransaction, fences: Mapping[str, int]) -> dict[str,
 def renew_leases(tx: ApiTransaction, fences: Mapping[str, int], until: float) -> None:
     """Extend the lease of requests that are still held under the given fence. A lost lease is harmless, so nothing is returned."""
     for fence, uuids in by_fence(fences).items():
-        for chunk in split_chunks(uuids):
+        for chunk in dialect.split_pages(uuids):
             tx.execute(_RENEW, {"uuids": chunk, "held": fence, "until": until})
 
 
@@ -292,7 +292,7 @@ def renew_unlocked(tx: ApiTransaction, fences: Mapping[str, int], until: float) 
     hold up the others. Nobody leases a request that is locked.
     """
     for fence, uuids in by_fence(fences).items():
-        for chunk in split_chunks(uuids):
+        for chunk in dialect.split_pages(uuids):
             unlocked = tx.execute(_UNLOCKED, {"uuids": chunk, "held": fence}).scalars().all()
             renew_leases(tx, dict.fromkeys(unlocked, fence), until)
 
@@ -303,9 +303,3 @@ def by_fence(fences: Mapping[str, int]) -> dict[int, list[str]]:
     for uuid in sorted(fences):
         groups[fences[uuid]].append(uuid)
     return groups
-
-
-def split_chunks(uuids: Sequence[str]) -> Iterable[list[str]]:
-    """Split into lists of at most ``dialect.IN_LIST_SIZE``."""
-    for start in range(0, len(uuids), dialect.IN_LIST_SIZE):
-        yield list(uuids[start : start + dialect.IN_LIST_SIZE])

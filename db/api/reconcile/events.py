@@ -176,8 +176,8 @@ def _on_foreign_hosts(
     if not hosts:
         return []
     foreign: set[str] = set()
-    for start in range(0, len(hosts), dialect.IN_LIST_SIZE):
-        homes = tx.execute(_HOMES, {"hosts": hosts[start : start + dialect.IN_LIST_SIZE]})
+    for page in dialect.split_pages(hosts):
+        homes = tx.execute(_HOMES, {"hosts": page})
         foreign.update(host for host, home in homes if home not in (cell_uuid, ""))
     return [event for event, host in placed if host in foreign]
 
@@ -196,8 +196,8 @@ def _apply_claims(
         return
     seen: dict[str, int] = {}
     every = sorted(by_uuid)  # all mappings: the caller writes them all, after the claims, which would break the lock order
-    for start in range(0, len(every), dialect.IN_LIST_SIZE):
-        for row in tx.execute(_FRESH, {"uuids": every[start : start + dialect.IN_LIST_SIZE], "cell": cell_uuid}):
+    for page in dialect.split_pages(every):
+        for row in tx.execute(_FRESH, {"uuids": page, "cell": cell_uuid}):
             seen[row.instance_uuid] = row.seen
     fresh = {uuid: [e for e in by_uuid[uuid] if e.version > seen[uuid]] for uuid in bearing if uuid in seen}
     ended = [uuid for uuid, events in fresh.items() if any(e.kind is EventKind.ENDED for e in events)]

@@ -295,8 +295,8 @@ def free_addresses(tx: ApiTransaction, bodies: Collection[str], now: float) -> i
     Call it in each transaction that sees a body end, after it has written that. Returns how many addresses it freed.
     """
     freed, ordered_bodies = 0, sorted(set(bodies))
-    for start in range(0, len(ordered_bodies), dialect.IN_LIST_SIZE):
-        servers = tx.execute(_SERVERS, {"uuids": ordered_bodies[start : start + dialect.IN_LIST_SIZE]}).scalars().all()
+    for page in dialect.split_pages(ordered_bodies):
+        servers = tx.execute(_SERVERS, {"uuids": page}).scalars().all()
         freed += free_ended(tx, [str(uuid) for uuid in servers], now)
     return freed
 
@@ -333,8 +333,8 @@ def detach_interface(tx: ApiTransaction, server_uuid: str, mac: str, now: float)
 def give_back(tx: ApiTransaction, servers: Collection[str], now: float) -> None:
     """Free the addresses that this transaction claimed for servers that it does not accept after all."""
     ordered_servers = sorted(servers)
-    for start in range(0, len(ordered_servers), dialect.IN_LIST_SIZE):
-        tx.execute(_GIVE_BACK, {"uuids": ordered_servers[start : start + dialect.IN_LIST_SIZE], "now": now})
+    for page in dialect.split_pages(ordered_servers):
+        tx.execute(_GIVE_BACK, {"uuids": page, "now": now})
 
 
 # -- repair ----------------------------------------------------------------------------------------------------------------------
@@ -496,8 +496,8 @@ def ports_of(tx: ApiTransaction, servers: Iterable[str]) -> dict[str, tuple[Port
     """The interfaces of these servers, in order. A server that is missing in the answer has none."""
     rows: dict[tuple[str, int], list[sa.Row[Any]]] = defaultdict(list)
     ordered_servers = sorted(set(servers))
-    for start in range(0, len(ordered_servers), dialect.IN_LIST_SIZE):
-        for row in tx.execute(_PORTS, {"uuids": ordered_servers[start : start + dialect.IN_LIST_SIZE]}):
+    for page in dialect.split_pages(ordered_servers):
+        for row in tx.execute(_PORTS, {"uuids": page}):
             rows[row.server_uuid, row.position or 0].append(row)
     ports_by_server: dict[str, tuple[Port, ...]] = {}
     for (server, _), port_rows in sorted(rows.items(), key=_in_order):

@@ -97,8 +97,8 @@ def of_bodies(tx: ApiTransaction, uuids: Iterable[str]) -> list[Server]:
     """The servers as these bodies, shown or not, deleted or not. Unknown uuids are left out."""
     ordered_uuids = sorted(set(uuids))
     servers: list[Server] = []
-    for start in range(0, len(ordered_uuids), dialect.IN_LIST_SIZE):
-        rows = tx.execute(_OF_BODIES, {"uuids": ordered_uuids[start : start + dialect.IN_LIST_SIZE]})
+    for page in dialect.split_pages(ordered_uuids):
+        rows = tx.execute(_OF_BODIES, {"uuids": page})
         servers += convert_readable(rows, server_of, instance_mappings)
     return servers
 
@@ -126,8 +126,8 @@ def specs_by_batch(tx: ApiTransaction, batch_ids: Iterable[str]) -> dict[str, Re
     """The request specs of these batches. One that cannot be decoded is logged and left out, so that lists still work."""
     spec_by_batch: dict[str, RequestSpec] = {}
     ordered_ids = sorted(set(batch_ids))
-    for start in range(0, len(ordered_ids), dialect.IN_LIST_SIZE):
-        query = sa.select(request_specs).where(request_specs.c.batch_id.in_(ordered_ids[start : start + dialect.IN_LIST_SIZE]))
+    for page in dialect.split_pages(ordered_ids):
+        query = sa.select(request_specs).where(request_specs.c.batch_id.in_(page))
         for row in tx.execute(query):
             if (spec := _spec_of(row.batch_id, row.spec)) is not None:
                 spec_by_batch[row.batch_id] = spec
@@ -168,8 +168,8 @@ def states_by_uuid(tx: ApiTransaction, uuids: Iterable[str]) -> dict[str, Mappin
     )
     state_by_uuid: dict[str, MappingState] = {}
     ordered_uuids = sorted(uuids)
-    for start in range(0, len(ordered_uuids), dialect.IN_LIST_SIZE):
-        for r in tx.execute(query, {"uuids": ordered_uuids[start : start + dialect.IN_LIST_SIZE]}):
+    for page in dialect.split_pages(ordered_uuids):
+        for r in tx.execute(query, {"uuids": page}):
             state_by_uuid[r.instance_uuid] = MappingState(
                 cell_uuid=r.cell_uuid, deleted=r.deleted, fence=r.fence, requested=r.request is not None
             )
@@ -208,8 +208,8 @@ _ENDED = by_index(
 def confirm_deletes(tx: ApiTransaction, uuids: Iterable[str], now: float) -> None:
     """Confirm the deletes of servers of cell0, because cell0 has no feed."""
     ordered_uuids = sorted(uuids)
-    for start in range(0, len(ordered_uuids), dialect.IN_LIST_SIZE):
-        tx.execute(_ENDED, {"uuids": ordered_uuids[start : start + dialect.IN_LIST_SIZE], "now": now})
+    for page in dialect.split_pages(ordered_uuids):
+        tx.execute(_ENDED, {"uuids": page, "now": now})
     addresses.free_addresses(tx, ordered_uuids, now)
 
 
@@ -228,7 +228,7 @@ _ENDED_WITH_CELL = by_index(
 def ended_with_cell(tx: ApiTransaction, uuids: Iterable[str], now: float) -> int:
     """Confirm the deletes of servers whose cell was removed, because no feed will; return how many there were."""
     ordered_uuids, ended = sorted(uuids), 0
-    for start in range(0, len(ordered_uuids), dialect.IN_LIST_SIZE):
-        ended += tx.execute(_ENDED_WITH_CELL, {"uuids": ordered_uuids[start : start + dialect.IN_LIST_SIZE], "now": now}).rowcount
+    for page in dialect.split_pages(ordered_uuids):
+        ended += tx.execute(_ENDED_WITH_CELL, {"uuids": page, "now": now}).rowcount
     addresses.free_addresses(tx, ordered_uuids, now)
     return ended

@@ -74,8 +74,8 @@ def free_name(tx: ApiTransaction, uuid: str) -> None:
 def _holders_by_key(tx: ApiTransaction, keys: Sequence[str]) -> dict[str, str]:
     """The servers that hold some of these keys, by key."""
     holder_by_key: dict[str, str] = {}
-    for start in range(0, len(keys), dialect.IN_LIST_SIZE):
-        for row in tx.execute(_TAKEN, {"keys": keys[start : start + dialect.IN_LIST_SIZE]}):
+    for page in dialect.split_pages(keys):
+        for row in tx.execute(_TAKEN, {"keys": page}):
             holder_by_key[row.name_key] = row.instance_uuid
     return holder_by_key
 
