@@ -37,6 +37,10 @@ class Caller(Object, frozen=True, kw_only=True):
     roles: frozenset[str]
 
 
+Judge = Callable[[str, Caller, str, str], bool]
+"""Whether a rule allows a caller to act on something of a project and a user."""
+
+
 class PolicyRules:
     """The rules in force. Thread-safe."""
 
@@ -48,27 +52,21 @@ class PolicyRules:
         self._judge = _build_judge(_read(self._files))
         self._look_at = time.monotonic() + FILE_CHECK_INTERVAL_S
 
-    def is_allowed(self, rule: str, caller: Caller, project_id: str | None = None, user_id: str | None = None) -> bool:
-        """Whether ``rule`` allows ``caller`` to act on something of this project and user; default: the caller's."""
-        self._reload_changed_files()
-        project = caller.project_id if project_id is None else project_id
-        return self._judge(rule, caller, project, caller.user_id if user_id is None else user_id)
-
-    def _reload_changed_files(self) -> None:
-        """Reload changed files. If they are invalid, the previous rules stay in force."""
+    def judge_in_force(self) -> Judge:
+        """Decides by the rules in force. Changed files are reloaded first; if they are invalid, the previous rules stay."""
         if not self._files or time.monotonic() < self._look_at or not self._looking.acquire(blocking=False):
-            return
+            return self._judge
         try:
             self._look_at = time.monotonic() + FILE_CHECK_INTERVAL_S
-            if (stamps := self._file_stamps()) == self._seen:
-                return
-            self._seen = stamps
-            self._judge = _build_judge(_read(self._files))
-            LOG.info("reloaded the changed policy files")
+            if (stamps := self._file_stamps()) != self._seen:
+                self._seen = stamps
+                self._judge = _build_judge(_read(self._files))
+                LOG.info("reloaded the changed policy files")
         except errors.Misconfigured as error:
             LOG.error("%s; the previous rules stay in force", error)
         finally:
             self._looking.release()
+        return self._judge
 
     def _file_stamps(self) -> tuple[tuple[int, int] | None, ...]:
         return tuple(_file_stamp(file) for file in self._files)
@@ -83,11 +81,14 @@ class Rights:
         self._answers: dict[tuple[str, str | None, str | None], bool] = {}
 
     def is_allowed(self, rule: str, project_id: str | None = None, user_id: str | None = None) -> bool:
-        """Like ``PolicyRules.is_allowed``, cached."""
+        """Whether ``rule`` allows the caller to act on something of this project and user; default: the caller's."""
         question = (rule, project_id, user_id)
         known = self._answers.get(question)
         if known is None:
-            known = self._answers[question] = self._policy.is_allowed(rule, self._caller, project_id, user_id)
+            caller = self._caller
+            project = caller.project_id if project_id is None else project_id
+            user = caller.user_id if user_id is None else user_id
+            known = self._answers[question] = self._policy.judge_in_force()(rule, caller, project, user)
         return known
 
 
@@ -118,7 +119,7 @@ def _read(files: tuple[Path, ...]) -> dict[str, str]:
     return rules
 
 
-def _build_judge(overrides: Mapping[str, str]) -> Callable[[str, Caller, str, str], bool]:
+def _build_judge(overrides: Mapping[str, str]) -> Judge:
     """A function that decides by the defaults overridden with ``overrides``. Raises Misconfigured."""
     enforcer = _build_enforcer(overrides)
 

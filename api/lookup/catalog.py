@@ -6,6 +6,7 @@ Every answer is as new as the request, ``Call.since``. A boot looks only if the 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from api.http import policies
 from api.http.call import Call
@@ -43,11 +44,8 @@ class Catalog:
         self._offer = EpochCache(reader, (Epoch.FLAVORS, Epoch.AGGREGATES), _load_offer)
         self._groups = EpochCache(reader, (Epoch.GROUPS,), _load_groups)
         self._networks = EpochCache(reader, (Epoch.NETWORKS,), _load_networks)
-
-    @property
-    def cached_epochs(self) -> dict[str, int]:
-        """Of what is cached: what the catalog answers later is as new as these, or newer."""
-        return {**self._offer.loaded_epochs, **self._groups.loaded_epochs, **self._networks.loaded_epochs}
+        self.caches: tuple[EpochCache[Any], ...] = (self._offer, self._groups, self._networks)
+        """All that the catalog answers from: it is as new as their epochs, or newer."""
 
     def epochs_in_force(self, call: Call) -> Mapping[str, int]:
         """All epochs, as of the request. Raises DatabaseUnavailable."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -26,25 +25,20 @@ class LimitsInForce:
     """Answers from a cache, as of ``Call.since``, like the catalog. Thread-safe."""
 
     def __init__(self, settings: ApiSettings, reader: EpochReader) -> None:
-        self._cache = EpochCache(reader, (Epoch.QUOTAS,), quota_limits.read)
+        self.cache = EpochCache(reader, (Epoch.QUOTAS,), quota_limits.read)
         self._configured = configured_limits(settings)
-
-    @property
-    def cached_epochs(self) -> Mapping[str, int]:
-        """Of what is cached, as in the catalog."""
-        return self._cache.loaded_epochs
 
     def default_limits(self, call: Call) -> dict[str, int]:
         """By name, of a project without limits of its own."""
-        return self._configured | self._cache.refresh_value(call.since).defaults
+        return self._configured | self.cache.refresh_value(call.since).defaults
 
     def project_limits(self, project_id: str, call: Call) -> dict[str, int]:
         """By name, without a project's own limits of servers."""
-        return self.default_limits(call) | self._cache.refresh_value(call.since).projects.get(project_id, {})
+        return self.default_limits(call) | self.cache.refresh_value(call.since).projects.get(project_id, {})
 
     def of_user(self, project_id: str, user_id: str, call: Call) -> dict[str, int]:
         """Only those that were set for the user in the project, by name, without the limits of servers."""
-        return self._cache.refresh_value(call.since).users.get((project_id, user_id), {})
+        return self.cache.refresh_value(call.since).users.get((project_id, user_id), {})
 
     def in_force(self, call: Call, user_id: str | None = None) -> dict[str, int]:
         """By name, for a user in the caller's project: the lower one where both have a limit. Without those of servers.

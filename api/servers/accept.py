@@ -89,6 +89,7 @@ class Acceptor:
         self._database = database
         self._catalog = catalog
         self._limits = limits
+        self._caches = (*catalog.caches, limits.cache)
         self._boot_secrets = boot_secrets
         self._group_commit: GroupCommit[NewBatch, Accepted] = GroupCommit(
             self._store_batches, window=GATHER_WINDOW_S, patient=False
@@ -103,7 +104,7 @@ class Acceptor:
         If the ``token`` was used before: errors.KeyReused for a different request, errors.Conflict if its servers are purged.
         """
         # First, so that whatever is looked up later is as new as these epochs, or newer.
-        known = epochs.sum_judging({**self._catalog.cached_epochs, **self._limits.cached_epochs})
+        known = epochs.sum_judging({name: number for cache in self._caches for name, number in cache.loaded_epochs.items()})
         try:
             return self._accept_once(msgspec.structs.replace(call, since=-math.inf), boot, token, hold_seconds, known)
         except epochs.Superseded:

@@ -7,7 +7,7 @@ wins. So each of them deletes the request first and writes the mapping after.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import sqlalchemy as sa
 from oslo_db.exception import RetryRequest
@@ -47,6 +47,9 @@ class Burial(Object, frozen=True, kw_only=True):
     instance_uuid: str
     fence: int
     fault: str
+
+
+Item = TypeVar("Item", HandOver, Burial)
 
 
 class Deleted(Object, frozen=True, kw_only=True):
@@ -110,16 +113,15 @@ def hand_over(tx: ApiTransaction, items: Sequence[HandOver], now: float, whole_b
 
     ``whole_batches``: batches with secrets of which these are all requests. The secrets of those that are all won are erased.
     """
-    won = _hand_over(tx, items, now)
+    handed = _hand_over(tx, items, now)
     secrets.erase_requests(tx, whole_batches)
     if outbox.is_kept(tx):
-        handed = [item for item in items if item.instance_uuid in won]
         outbox.put_notices(tx, "api", [notification.of_hand_over(i.instance_uuid, i.fence, i.host, i.node, now) for i in handed])
-    return won
+    return [item.instance_uuid for item in handed]
 
 
-def _hand_over(tx: ApiTransaction, items: Sequence[HandOver], now: float) -> list[str]:
-    won = _take_requests(tx, {item.instance_uuid: item.fence for item in items})
+def _hand_over(tx: ApiTransaction, items: Sequence[HandOver], now: float) -> list[HandOver]:
+    handed = _take_requests(tx, items)
     rows = [
         {
             "uuid": item.instance_uuid,
@@ -130,11 +132,10 @@ def _hand_over(tx: ApiTransaction, items: Sequence[HandOver], now: float) -> lis
             "to_zone": item.availability_zone,
             "now": now,
         }
-        for item in items
-        if item.instance_uuid in won
+        for item in handed
     ]
     _refuse_decided(_MAP(tx, rows), rows)
-    return [item.instance_uuid for item in items if item.instance_uuid in won]
+    return handed
 
 
 def hand_over_twins(tx: ApiTransaction, items: Sequence[HandOver], now: float) -> list[str]:
@@ -147,34 +148,30 @@ def hand_over_twins(tx: ApiTransaction, items: Sequence[HandOver], now: float) -
     ready = [item for item in items if item.instance_uuid in held]
     if not ready:
         return []
-    won = _hand_over(tx, ready, now)
-    if len(won) != len(ready):
+    handed = _hand_over(tx, ready, now)
+    if len(handed) != len(ready):
         raise errors.Conflict("a twin's request was lost under its lock")
     steps.handed_over(tx, {held[item.instance_uuid].uuid: item.host for item in ready}, now)
-    return won
+    return [item.instance_uuid for item in handed]
 
 
 def bury_requests(tx: ApiTransaction, stamp: claims.Stamp, items: Sequence[Burial], now: float) -> list[str]:
     """Hand over to cell0 with the fault, and release the claim in the same transaction; return the uuids won."""
-    won = _take_requests(tx, {item.instance_uuid: item.fence for item in items})
-    rows = [
-        {"uuid": item.instance_uuid, "to_fence": item.fence, "why": item.fault, "now": now}
-        for item in items
-        if item.instance_uuid in won
-    ]
+    buried = _take_requests(tx, items)
+    rows = [{"uuid": item.instance_uuid, "to_fence": item.fence, "why": item.fault, "now": now} for item in buried]
     _refuse_decided(tx.execute(_BURY, rows).rowcount if rows else 0, rows)
-    claims.release_claims(tx, stamp, sorted(won))
+    claims.release_claims(tx, stamp, sorted(item.instance_uuid for item in buried))
     if outbox.is_kept(tx):
-        buried = [item for item in items if item.instance_uuid in won]
         outbox.put_notices(tx, "api", [notification.of_burial(item.instance_uuid, item.fence, item.fault, now) for item in buried])
-    return [item.instance_uuid for item in items if item.instance_uuid in won]
+    return [item.instance_uuid for item in buried]
 
 
-def _take_requests(tx: ApiTransaction, fences: Mapping[str, int]) -> set[str]:
+def _take_requests(tx: ApiTransaction, items: Sequence[Item]) -> list[Item]:
+    """Delete the requests that are still leased under the fences of these; returns those of the items."""
     won: set[str] = set()
-    for fence, uuids in leases.by_fence(fences).items():
+    for fence, uuids in leases.by_fence({item.instance_uuid: item.fence for item in items}).items():
         won.update(row.instance_uuid for row in _TAKE(tx, uuids, held=fence))
-    return won
+    return [item for item in items if item.instance_uuid in won]
 
 
 def _refuse_decided(matched: int, rows: Sequence[Mapping[str, Any]]) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from api.http import policies
-from api.http.policy import PolicyRules
+from api.http.policy import PolicyRules, Rights
 from objects import errors
 from service.periodic import wait_until
 from tests.support.callers import caller
@@ -19,7 +19,7 @@ ADMINISTRATION = {policies.ALL_TENANTS, policies.FORCED_HOST, policies.ATTRIBUTE
 
 
 def allowed(policy: PolicyRules, *roles: str, project: str | None = None) -> set[str]:
-    return {rule for rule in READ_ONLY | CHANGES | ADMINISTRATION if policy.is_allowed(rule, caller(*roles), project)}
+    return {rule for rule in READ_ONLY | CHANGES | ADMINISTRATION if Rights(policy, caller(*roles)).is_allowed(rule, project)}
 
 
 def test_the_defaults_are_those_of_the_field() -> None:
@@ -45,17 +45,17 @@ def test_a_file_overrides_and_its_changes_take_effect(tmp_path: Path) -> None:
         '"os_compute_api:servers:create": "role:builder"\n"superconductor:status": "rule:watchers"\nwatchers: "role:watcher"\n'
     )
     policy = PolicyRules((str(file), str(other)))
-    assert policy.is_allowed(policies.CREATE, caller("builder"))
-    assert not policy.is_allowed(policies.CREATE, caller("member"))
-    assert policy.is_allowed(policies.STATUS, caller("watcher"))
+    assert Rights(policy, caller("builder")).is_allowed(policies.CREATE)
+    assert not Rights(policy, caller("member")).is_allowed(policies.CREATE)
+    assert Rights(policy, caller("watcher")).is_allowed(policies.STATUS)
 
     other.write_text('"os_compute_api:servers:create": "role:mason"\n')
-    assert wait_until(lambda: policy.is_allowed(policies.CREATE, caller("mason")), 90.0)
+    assert wait_until(lambda: Rights(policy, caller("mason")).is_allowed(policies.CREATE), 90.0)
     other.write_text("os_compute_api:servers:create: [}\n")
     os.utime(other, (1, 1))
-    assert not wait_until(lambda: not policy.is_allowed(policies.CREATE, caller("mason")), 1.5)
+    assert not wait_until(lambda: not Rights(policy, caller("mason")).is_allowed(policies.CREATE), 1.5)
     other.unlink()
-    assert wait_until(lambda: policy.is_allowed(policies.CREATE, caller("builder")), 90.0)
+    assert wait_until(lambda: Rights(policy, caller("builder")).is_allowed(policies.CREATE), 90.0)
 
 
 @pytest.mark.parametrize(
@@ -82,4 +82,4 @@ def test_nothing_can_be_forbidden_to_all_by_name(tmp_path: Path) -> None:
     """``!`` is a check: nobody."""
     file = tmp_path / "policy.yaml"
     file.write_text('"os_compute_api:servers:delete": "!"\n')
-    assert not PolicyRules((str(file),)).is_allowed(policies.DELETE, caller("admin"))
+    assert not Rights(PolicyRules((str(file),)), caller("admin")).is_allowed(policies.DELETE)
