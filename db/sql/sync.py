@@ -31,17 +31,19 @@ _LAST_WITH_STEPS = "5e50adbe41db"
 """The last commit that has the revisions which each first one of now stands for."""
 
 
-def sync_schema(url: str, kind: Kind, revision: str = "head") -> str:
+def sync_schema(url: str, kind: Kind) -> str:
     """Apply every schema change that is missing and return the version reached. Harmless to repeat, or to run twice at once.
+
+    A new database is created from the tables as they are now, and counts as one with all changes.
 
     On SQLite and PostgreSQL all changes are one transaction: another process sees either none or all of them, and work goes on
     around it. MariaDB commits each change for itself, so changes there are written so that an interrupted run can be repeated.
-    A missing SQLite file is made, and its folder. ``revision``: go no further than this one. Raises DatabaseUnavailable, also
-    for a schema that is older than the first revision, and Misconfigured where the URL cannot be right.
+    A missing SQLite file is made, and its folder. Raises DatabaseUnavailable, also for a schema that is older than the first
+    revision, and Misconfigured where the URL cannot be right.
     """
     database = Database(urls.with_schema_timeout(url), create=True, certified=False)
     try:
-        return database.write(_upgrade_schema, kind, revision)
+        return database.write(_upgrade_schema, kind)
     finally:
         database.dispose_connections()
 
@@ -81,7 +83,7 @@ def check_not_older(kind: Kind, found: str) -> None:
         )
 
 
-def _upgrade_schema(tx: sa.Connection, kind: Kind, revision: str) -> str:
+def _upgrade_schema(tx: sa.Connection, kind: Kind) -> str:
     if tx.dialect.name == "mysql" and not getattr(tx.dialect, "is_mariadb", False):
         raise errors.Misconfigured("This server is MySQL, which is not supported: use MariaDB 10.6 or later, PostgreSQL or SQLite")
     _lock_schema(tx)
@@ -90,10 +92,13 @@ def _upgrade_schema(tx: sa.Connection, kind: Kind, revision: str) -> str:
         if found is not None:
             check_not_older(kind, found)
         config = script_config(kind)
-        config.attributes["connection"] = tx
-        command.upgrade(config, revision)
-        if found is None and kind == "api" and revision == "head":
-            _finalize_release(tx)
+        config.attributes.update(connection=tx, is_new=found is None)
+        if found is None:
+            command.stamp(config, "head")
+            if kind == "api":
+                _finalize_release(tx)
+        else:
+            command.upgrade(config, "head")
         return str(schema_version(tx, kind))
     finally:
         _unlock_schema(tx)

@@ -52,12 +52,5 @@ def add_column(table: str, added: sa.Column[Any]) -> None:
         op.add_column(table, added)
 
 
-def insert_first_row(table: str, *numbers: str) -> None:
-    """The only row of a table, with id 1 and these numbers 0, unless an interrupted run has inserted it."""
-    row = sa.table(table, sa.column("id", sa.Integer), *(sa.column(name, sa.BigInteger) for name in numbers))
-    if op.get_bind().execute(sa.select(row.c.id)).first() is None:
-        op.bulk_insert(row, [{"id": 1} | dict.fromkeys(numbers, 0)])
-
-
 def _columns_of(table: str) -> set[str]:
     return {column["name"] for column in sa.inspect(op.get_bind()).get_columns(table)}

@@ -124,6 +124,22 @@ def test_a_database_older_than_revisions_is_refused_unchanged(server: str, kind:
 
 
 @pytest.mark.parametrize("server", SERVERS)
+def test_the_first_revision_is_upgraded_to_the_tables(server: str, tmp_path: Path) -> None:
+    """New databases run no revision: their tables come from the code."""
+    with url_on(server, tmp_path) as url:
+        database = synced(url, "cell")
+
+        def go_back(tx: sa.Connection) -> None:
+            for name in ("machine", "machine_name", "refused"):  # 0020
+                tx.execute(sa.text(f"ALTER TABLE services DROP COLUMN {name}"))
+            tx.execute(sa.text(f"UPDATE {version_table('cell')} SET version_num = '{first('cell')}'"))
+
+        database.write(go_back)
+        assert sync_schema(url, "cell") == latest_version("cell")
+        assert database.read(differences, "cell") == []
+
+
+@pytest.mark.parametrize("server", SERVERS)
 def test_a_column_is_added_once_to_filled_tables(server: str, tmp_path: Path) -> None:
     """As a revision does that was interrupted on MariaDB and runs again."""
     with url_on(server, tmp_path) as url:
