@@ -9,9 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from db.api.rows import spec_fields
-from db.api.servers import hostnames
-from db.audit import quotas
 from db.sql.engine import Database
 from db.sql.sync import Kind
 
@@ -32,14 +29,8 @@ class Migration(NamedTuple):
     work: Callable[[Any, int], int]
 
 
-MIGRATIONS: tuple[Migration, ...] = (
-    # since API schema 0003: servers accepted before there were quotas, or by a process of that release since
-    Migration("charge-older-servers", "api", quotas.count_unmeasured, quotas.charge_unmeasured),
-    # since API schemas 0013 and 0023 (server groups): specs written by a process of an older release since
-    Migration("index-request-specs", "api", spec_fields.count_unfilled, spec_fields.fill_page),
-    # mappings written by a release that left the hostname to be made of the name, or by a repair
-    Migration("store-hostnames", "api", hostnames.count_missing, hostnames.fill_page),
-)
+MIGRATIONS: tuple[Migration, ...] = ()
+"""None yet: the first release wrote every row as this one does."""
 
 
 def migrations_of(kind: Kind) -> list[Migration]:

@@ -1,12 +1,10 @@
 """What projects are charged for, compared with the servers that they have. Both change in the same transactions, so they agree.
 
-They can differ where somebody else has written: an operator by hand, or a process of a release before quotas, which accepts and
-deletes without charging.
+They can differ where somebody else has written, such as an operator by hand.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -17,10 +15,7 @@ from db.api.projects.user_quotas import TAKEN
 from db.api.rows.tables import instance_mappings
 from db.api.rows.tables import quotas as quota_rows
 from db.api.rows.tables import user_quotas as user_rows
-from db.api.servers import mappings
-from db.sql import dialect
 from db.sql.connection import ApiTransaction
-from db.sql.keyed import by_index
 from db.sql.readable import convert_readable
 from objects.base import Object
 from objects.quota import RESOURCES, QuotaUsage
@@ -92,16 +87,8 @@ def _drift_from_row(row: sa.Row[Any]) -> Drift:
 
 
 def repair_charges(tx: ApiTransaction, project_id: str) -> list[Drift]:
-    """Charge a project and its users for what they have; returns what was wrong. Harmless to repeat, and while work goes on.
-
-    Servers accepted by a release before quotas are measured first, and from then on freed like all others.
-    """
+    """Charge a project and its users for what they have; returns what was wrong. Harmless to repeat, and while work goes on."""
     charged = quotas.lock_project(tx, project_id).used
-    _measure_servers(tx, tx.execute(_UNMEASURED, {"project": project_id}).all())
-    return _correct_project(tx, project_id, charged)
-
-
-def _correct_project(tx: ApiTransaction, project_id: str, charged: QuotaUsage) -> list[Drift]:
     # In statements of their own after the lock was taken: the previous holder of the lock has committed by then.
     row = tx.execute(_COUNT, {"project": project_id}).one()
     counted = QuotaUsage(**{name: int(value) for name, value in zip(RESOURCES, row, strict=True)})
@@ -117,45 +104,3 @@ def _correct_project(tx: ApiTransaction, project_id: str, charged: QuotaUsage) -
             user_quotas.correct_usage(tx, msgspec.structs.replace(user, used=counted))
             drifts.append(Drift(project_id=project_id, user_id=user.user_id, used=user.used, counted=counted))
     return drifts
-
-
-# -- servers that were never charged -----------------------------------------------------------------------------------------
-
-_IS_UNMEASURED = (_LIVE, instance_mappings.c.vcpus.is_(None))
-_UNMEASURED = sa.select(instance_mappings.c.instance_uuid, instance_mappings.c.batch_id).where(
-    instance_mappings.c.project_id == sa.bindparam("project"), *_IS_UNMEASURED
-)
-_SET_SIZE = by_index(
-    sa.update(instance_mappings)
-    .where(instance_mappings.c.instance_uuid == sa.bindparam("uuid"), *_IS_UNMEASURED)
-    .values(vcpus=sa.bindparam("cores"), memory_mb=sa.bindparam("ram")),
-    instance_mappings,
-)
-
-
-def count_unmeasured(tx: ApiTransaction) -> int:
-    """How many servers a release before quotas has accepted, that are neither deleted nor charged for yet."""
-    return int(tx.execute(sa.select(sa.func.count()).select_from(instance_mappings).where(*_IS_UNMEASURED)).scalar_one())
-
-
-def charge_unmeasured(tx: ApiTransaction, most: int) -> int:
-    """Charge a project for ``most`` of its servers of that kind; return how many these were, 0 if there are none."""
-    project_id = tx.execute(sa.select(instance_mappings.c.project_id).where(*_IS_UNMEASURED).limit(1)).scalar()
-    if project_id is None:
-        return 0
-    charged = quotas.lock_project(tx, project_id).used
-    rows = tx.execute(_UNMEASURED.limit(most), {"project": project_id}).all()
-    _measure_servers(tx, rows)
-    _correct_project(tx, project_id, charged)
-    return len(rows)
-
-
-def _measure_servers(tx: ApiTransaction, rows: Sequence[sa.Row[Any, Any]]) -> None:
-    """Rows without sizes get those of their flavor. A delete that holds such a row asks for no quota row, so this makes no ring."""
-    for page in dialect.split_pages(rows):
-        specs = mappings.specs_by_batch(tx, {row.batch_id for row in page})
-        sizes = {batch_id: QuotaUsage.of_flavor(spec.flavor) for batch_id, spec in specs.items()}
-        sizes_of_rows = [
-            {"uuid": row.instance_uuid} | msgspec.structs.asdict(sizes.get(row.batch_id, QuotaUsage())) for row in page
-        ]
-        tx.execute(_SET_SIZE, sizes_of_rows)

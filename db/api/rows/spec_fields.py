@@ -14,7 +14,7 @@ from db.api.rows.tables import instance_mappings, request_metadata, request_spec
 from db.sql import dialect
 from db.sql.connection import ApiTransaction
 from db.sql.keyed import KeyedDelete
-from objects import stored, text
+from objects import text
 from objects.spec import RequestSpec, ServerProperties
 
 _UNREADABLE = ""
@@ -90,33 +90,6 @@ def forget_servers(tx: ApiTransaction, uuids: Sequence[str]) -> None:
     """Delete the tags and metadata of rows of ``instance_mappings`` that are deleted in the same transaction."""
     _UNTAG(tx, uuids)
     _UNMAP(tx, uuids)
-
-
-# -- filling rows of older releases ------------------------------------------------------------------------------------------
-
-_UNFILLED = sa.or_(request_specs.c.flavor_id.is_(None), request_specs.c.group_uuid.is_(None))
-_FILL = (
-    sa.update(request_specs)
-    .where(request_specs.c.batch_id == sa.bindparam("batch"))
-    .values({name: sa.bindparam(f"to_{name}") for name in columns_of(None)})
-)
-
-
-def count_unfilled(tx: ApiTransaction) -> int:
-    """How many specs were written by a release without these columns."""
-    return int(tx.execute(sa.select(sa.func.count()).select_from(request_specs).where(_UNFILLED)).scalar_one())
-
-
-def fill_page(tx: ApiTransaction, most: int) -> int:
-    """Fill the columns and tables for at most ``most`` of these specs; return for how many, 0 if none is left. Idempotent."""
-    rows = tx.execute(sa.select(request_specs.c.batch_id, request_specs.c.spec).where(_UNFILLED).limit(most)).all()
-    if not rows:
-        return 0
-    specs = {row.batch_id: stored.load_or_none(row.spec, RequestSpec) for row in rows}
-    named = ({f"to_{name}": value for name, value in columns_of(spec).items()} for spec in specs.values())
-    tx.execute(_FILL, [{"batch": batch, **values} for batch, values in zip(specs, named, strict=True)])
-    label_batches(tx, specs)
-    return len(rows)
 
 
 # -- in lists ----------------------------------------------------------------------------------------------------------------

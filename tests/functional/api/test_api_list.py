@@ -14,7 +14,6 @@ import pytest
 import sqlalchemy as sa
 
 from api.opts import ApiSettings
-from db import online
 from db.api.deployment import cell_mappings
 from db.api.rows.tables import instance_mappings, request_specs
 from db.sql.connection import Connection
@@ -319,14 +318,3 @@ def test_servers_are_filtered_and_sorted_by_hostname(front: Front) -> None:
     assert found(sort_key="hostname", sort_dir="asc") == [edited, named, asked]
     assert found(hostname="^the-web$") == [named]
     assert found(hostname="^c$") == []
-
-
-def test_online_migration_adds_hostnames_to_older_mappings(front: Front) -> None:
-    asked = front.boot("a", TENANT | NEWEST, hostname="zulu", networks="none")
-    named = front.boot("The Web", TENANT)
-    front.database.write(lambda tx: tx.execute(sa.update(instance_mappings).values(hostname=None)))
-    [migration] = [each for each in online.MIGRATIONS if each.name == "store-hostnames"]
-    assert front.database.read(migration.count_left) == online.run(front.database, migration) == 2
-    for server, hostname in ((asked, "zulu"), (named, "the-web")):
-        assert [each["id"] for each in front.get("/v2.1/servers", TENANT, hostname=hostname).json["servers"]] == [server]
-    assert front.database.read(migration.count_left) == 0

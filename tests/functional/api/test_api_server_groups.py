@@ -12,8 +12,7 @@ import sqlalchemy as sa
 
 from api.http.microversions import MAXIMUM, Version, format_version
 from api.opts import ApiSettings
-from db import online
-from db.api.rows.tables import request_specs, server_groups
+from db.api.rows.tables import server_groups
 from db.cell import instances
 from tests.support.api import IMAGE, NEWEST, OTHER_TENANT, TENANT, Front, refusal
 from tests.support.databases import SERVERS
@@ -229,17 +228,6 @@ def test_members_are_servers_that_are_not_deleted(front: Front) -> None:
     assert members(front, group) == [buried]
     front.boot("alone", TENANT)
     assert members(front, group) == [buried]
-
-
-def test_online_migration_adds_members_of_older_releases(front: Front) -> None:
-    group = made(front)
-    server = boot(front, group).json["server"]["id"]
-    front.database.write(lambda tx: tx.execute(sa.update(request_specs).values(group_uuid=None)))
-    assert members(front, group) == []
-    [migration] = [each for each in online.MIGRATIONS if each.name == "index-request-specs"]
-    assert front.database.read(migration.count_left) == online.run(front.database, migration) == 1
-    assert members(front, group) == [server]
-    assert front.database.read(migration.count_left) == 0
 
 
 def test_a_project_has_a_maximum_of_groups(front: Front) -> None:

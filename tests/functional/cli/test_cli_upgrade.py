@@ -15,10 +15,11 @@ import sqlalchemy as sa
 from cells.discovery import discover_hosts
 from cli.standalone import key_file
 from compute.main import VERSION
-from db import processes
+from db import online, processes
 from db.api.rows import tables
 from db.cell import services
 from db.cell.services import Beat
+from db.online import Migration
 from db.processes import Level
 from db.sql.connection import Connection
 from db.sql.engine import Database
@@ -27,7 +28,6 @@ from objects.cell import CellMapping
 from objects.process import AGENT_BINARY, About, Process
 from service.release import installed_release
 from service.vault import new_key
-from tests.support import tombstones
 from tests.support.cell_databases import Cells, closed_port
 from tests.support.commands import Shell
 
@@ -171,10 +171,15 @@ def test_processes_of_another_release(site: Site) -> None:
     assert well[1].startswith("4 processes heard of")
 
 
-def test_rows_that_are_to_be_migrated(site: Site) -> None:
-    tombstones.leave(site.cells.api, Database(site.east.database_url), site.east.uuid, 3, 1.0)
-    site.cells.api.write(_execute, sa.update(tables.instance_mappings).values(deleted=False, state="active", hostname="web"))
-    told = "charge-older-servers: 3 rows; run 'superconductor db online-migrations'"
+def test_rows_that_are_to_be_migrated(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    left = [3]
+
+    def migrate(_: Connection, most: int) -> int:
+        done, left[0] = min(left[0], most), max(left[0] - most, 0)
+        return done
+
+    monkeypatch.setattr(online, "MIGRATIONS", (Migration("fill-rows", "api", lambda _: left[0], migrate),))
+    told = "fill-rows: 3 rows; run 'superconductor db online-migrations'"
     assert site.check(1)["Online migrations"] == [("Warning", told)]
     site.shell.done("db online-migrations")
     site.check(0)

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from db import online
 from db.api.reconcile import purge, repair
 from db.api.rows import tables
 from db.api.servers import listing
@@ -44,14 +43,6 @@ def mapping(batch: str, **changes: Any) -> dict[str, Any]:
     return common | {"instance_uuid": str(uuid.uuid4()), "batch_id": batch} | changes
 
 
-def write_as_before(tx: Connection, specs: dict[str, str]) -> None:
-    """As a release without these columns does."""
-    columns: list[sa.ColumnClause[Any]] = [sa.column(name) for name in ("batch_id", "spec", "created_at")]
-    rows = [{"batch_id": batch, "spec": text, "created_at": 1.0} for batch, text in specs.items()]
-    tx.execute(sa.insert(sa.table("request_specs", *columns)), rows)
-    tx.execute(sa.insert(tables.instance_mappings), [mapping(batch) for batch in specs])
-
-
 def batches_in(tx: Connection, table: sa.Table) -> Sequence[str]:
     return tx.execute(sa.select(table.c.batch_id)).scalars().all()
 
@@ -70,18 +61,6 @@ def server(request: pytest.FixtureRequest) -> str:
 def database(server: str, tmp_path: Path) -> Iterator[Database]:
     with database_on(server, tmp_path, "api") as made:
         yield made
-
-
-def test_specs_from_an_older_process_are_completed_later(database: Database) -> None:
-    [migration] = [each for each in online.MIGRATIONS if each.name == "index-request-specs"]
-    specs = {"good": stored.dump_value(asked())} | ODD | {f"b{number}": stored.dump_value(asked(tags=())) for number in range(7)}
-    database.write(write_as_before, specs)
-    assert database.read(migration.count_left) == len(specs)
-    assert online.run(database, migration, most=4) == 4
-    assert online.run(database, migration) == len(specs) - 4
-    assert online.run(database, migration) == 0
-    assert found(database, tags=TAGS) == {"good"}
-    assert found(database, metadata=tuple(METADATA.items())) == {"good"} | {f"b{number}" for number in range(7)}
 
 
 def test_a_value_unfit_for_columns_costs_nothing_else(database: Database) -> None:
