@@ -162,7 +162,12 @@ COMMANDS: tuple[tuple[str, str, str], ...] = (
     (
         "completion names",
         "cli.completion.command:CompletionNames",
-        "print the names that a completion offers, for the completion files",
+        "print the names of one kind",
+    ),
+    (
+        "completion words",
+        "cli.completion.command:CompletionWords",
+        "print what may come next on a command line, for the completion files",
     ),
 )
 

@@ -31,9 +31,9 @@ def shell(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Shell:
 
 @pytest.fixture
 def program(tmp_path: Path) -> Path:
-    """``superconductor`` of this checkout; it notes what it was asked."""
+    """``superconductor`` of this checkout."""
     program = tmp_path / "superconductor"
-    program.write_text(f'#!/bin/sh\necho "$@" >> {tmp_path}/asked\ncd {ROOT} && exec {sys.executable} -m cli "$@"\n')
+    program.write_text(f'#!/bin/sh\nPYTHONPATH={ROOT} exec {sys.executable} -m cli "$@"\n')
     program.chmod(0o700)
     return program
 
@@ -95,8 +95,8 @@ def test_commands_options_and_values_are_completed(completed: Completer, tmp_pat
     assert completed("help", "cell", "cr") == ["create"]
     assert "--max-count" in completed("db", "online-migrations", "--max")
     assert completed("aggregate", "add", "") == ["host"]
-    assert completed("cell", "show", "--conf") == ["--config-file", "--config-dir"], "what every command has"
-    assert completed("--state", "cell", "cell", "show", "--conf") == ["--config-file", "--config-dir"], "before it, too"
+    assert completed("cell", "show", "--conf") == ["--config-dir", "--config-file"], "what every command has"
+    assert completed("--state", "cell", "cell", "show", "--conf") == ["--config-dir", "--config-file"], "before it, too"
     assert completed("server", "list", "-f", "") == ["csv", "json", "table", "value", "yaml"]
     assert completed("server", "list", "--format", "=", "j") == ["json"]
     assert completed("server", "group", "create", "g", "--policy", "anti") == ["anti-affinity"]
@@ -113,14 +113,6 @@ def test_names_are_asked_for(completed: Completer, front: Front) -> None:
     assert completed("server", "boot", "two", "--flavor", "m1.s") == ["m1.small"]
     assert "cell1" in completed("cell", "show", "")
     assert completed("server", "boot", "two", "--image", "") == []
-
-
-def test_names_are_kept_for_a_moment(shell: Shell, program: Path, front: Front, tmp_path: Path) -> None:
-    script = tmp_path / "completion"
-    script.write_text(shell.run("completion", "bash").out)
-    twice = "; ".join(typed(program, ("server", action, "")) for action in ("show", "delete"))
-    assert run(["bash", "--norc", "-c", f"source {script}; {twice}"], tmp_path).splitlines() == ["web\\ one"] * 2
-    assert (tmp_path / "asked").read_text() == "completion names server\n"
 
 
 def test_nobody_is_told_that_no_api_answers(completed: Completer, monkeypatch: pytest.MonkeyPatch) -> None:
