@@ -190,11 +190,6 @@ class Fleet:
         )
         return self.ledger[key]
 
-    def claimed_share(self) -> float:
-        """The share of all vCPUs that is claimed."""
-        rows = self.ledger.values()
-        return sum(row.used_vcpus for row in rows) / sum(row.cap_vcpus for row in rows)
-
 
 def _halved_resources(vcpus: int, memory_mb: int) -> dict[str, int]:
     """These amounts by halves, on two NUMA nodes."""

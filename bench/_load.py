@@ -5,15 +5,19 @@ from __future__ import annotations
 import os
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import TypeVar
 
 import psutil
 
 from bench._counters import Counts, Memory, Meter, subtract_values
 from bench._place import Client
+from bench._script import take_quantile
 from objects.base import Object
 
+T = TypeVar("T")
 SETTLE_TIMEOUT_S = 180.0
 SETTLE_S = 3.0
 """Seconds after the last boot in which what it set off - reports of room, feeds - comes to an end."""
@@ -42,15 +46,6 @@ class Took(Object, frozen=True, kw_only=True):
         return sum(self.cpu.values())
 
 
-class Paced(Object, frozen=True, kw_only=True):
-    """Single boots that come by the clock, whatever became of those before: how many per second, and ms of a POST."""
-
-    took: Took
-    rate: float
-    post_p50: float
-    post_p99: float
-
-
 class Idle(Object, frozen=True, kw_only=True):
     """Per second, while nobody asks for anything: what is counted, and CPU ms by role."""
 
@@ -72,7 +67,6 @@ class Measured(Object, frozen=True, kw_only=True):
     opened: Took
     opened_each: Counts
     closed: Took
-    half: Paced
     memory: Mapping[str, Memory]
 
 
@@ -96,24 +90,24 @@ class Load:
 
     def run_all(self, sizes: Sizes, say: Callable[[str], None]) -> Measured:
         """Everything, in order."""
+        singles = [1] * sizes.singles
         say("warming up")
-        self._run_singles("warm", max(8, sizes.singles // 10))
+        self._run_singles("warm", [1] * max(8, sizes.singles // 10))
         say(f"idle for {sizes.idle:g} s")
         idle = self._measure_idle(sizes.idle)
         say(f"{sizes.alone} boots, one at a time")
-        alone, alone_each = self._run_counted("alone", sizes.alone, idle, lambda: self._one_by_one("alone", [1] * sizes.alone))
+        alone, alone_each = self._run_counted(
+            sizes.alone, idle, partial(self._run_timed, "alone", self._one_by_one, [1] * sizes.alone)
+        )
         say(f"{sizes.crowds} multi-creates of {sizes.crowd}, one at a time")
-        crowds, crowd_each = self._each_counted("crowd", sizes, idle)
+        crowds, crowd_each = self._run_counted(sizes.crowds * sizes.crowd, idle, partial(self._run_crowds, sizes))
         say(f"a multi-create of {sizes.large}")
-        large = self._run_timed("large", sizes.large, lambda: self._one_by_one("large", [sizes.large]))
+        large = self._run_timed("large", self._one_by_one, [sizes.large])
         time.sleep(SETTLE_S)
         say(f"{sizes.singles} single boots from {CLIENT_THREADS} clients that do not wait")
-        opened, opened_each = self._run_counted("open", sizes.singles, idle, lambda: self._run_singles("open", sizes.singles))
+        opened, opened_each = self._run_counted(sizes.singles, idle, partial(self._run_timed, "open", self._run_singles, singles))
         say(f"{sizes.singles} single boots from {CLIENT_THREADS} clients that poll until ACTIVE")
-        closed = self._run_timed("closed", sizes.singles, lambda: self._run_polled("closed", sizes.singles))
-        say(f"{sizes.singles} single boots by the clock, {opened.boots_per_second / 2:.0f} per second")
-        half = self._run_paced("half", sizes.singles, opened.boots_per_second / 2)
-        memory = self._meter.memory_by_role()
+        closed = self._run_timed("closed", self._run_polled, singles)
         return Measured(
             idle=idle,
             alone=alone,
@@ -124,8 +118,7 @@ class Load:
             opened=opened,
             opened_each=opened_each,
             closed=closed,
-            half=half,
-            memory=memory,
+            memory=self._meter.memory_by_role(),
         )
 
     def _measure_idle(self, seconds: float) -> Idle:
@@ -137,88 +130,58 @@ class Load:
         used = {role: n * 1000 / taken for role, n in subtract_values(cpu_after, cpu).items()}
         return Idle(counts=counts_after.subtract_counts(counts).scale_counts(1 / taken), cpu=used)
 
-    def _run_counted(self, name: str, boots: int, idle: Idle, run: Callable[[], None]) -> tuple[Took, Counts]:
-        """A load, and counts per boot."""
+    def _run_counted(self, boots: int, idle: Idle, run: Callable[[], T]) -> tuple[T, Counts]:
+        """A load, and counts per boot, of which there are so many."""
         before, begun = self._meter.read_counts(), time.monotonic()
-        took = self._run_timed(name, boots, run)
+        took = run()
         time.sleep(SETTLE_S)
         after, taken = self._meter.read_counts(), time.monotonic() - begun
         return took, after.subtract_counts(before).subtract_counts(idle.counts.scale_counts(taken)).scale_counts(1 / boots)
 
-    def _each_counted(self, name: str, sizes: Sizes, idle: Idle) -> tuple[tuple[Took, ...], Counts]:
-        before, begun = self._meter.read_counts(), time.monotonic()
-        crowds = []
-        for number in range(sizes.crowds):
-            title = f"{name}{number}x"
-            crowds.append(self._run_timed(title, sizes.crowd, lambda title=title: self._one_by_one(title, [sizes.crowd])))  # type: ignore[misc]  # bound at once
-        time.sleep(SETTLE_S)
-        after, taken = self._meter.read_counts(), time.monotonic() - begun
-        return tuple(crowds), after.subtract_counts(before).subtract_counts(idle.counts.scale_counts(taken)).scale_counts(
-            1 / sizes.crowds / sizes.crowd
-        )
+    def _run_crowds(self, sizes: Sizes) -> tuple[Took, ...]:
+        return tuple(self._run_timed(f"crowd{number}x", self._one_by_one, [sizes.crowd]) for number in range(sizes.crowds))
 
-    def _one_by_one(self, name: str, posts: list[int]) -> None:
+    def _one_by_one(self, name: str, posts: Sequence[int]) -> None:
         """POSTs one after the other, each when all servers of the one before are ACTIVE."""
-        server_count = 0
         for number, count in enumerate(posts):
             self._client.boot_servers(f"{name}{number}-", count)
-            server_count += count
-            self._wait(name, server_count, 0.02)
+            self._wait(name, sum(posts[: number + 1]), 0.02)
 
-    def _run_singles(self, name: str, count: int) -> None:
+    def _run_singles(self, name: str, posts: Sequence[int]) -> None:
+        """From several clients that do not wait."""
         with ThreadPoolExecutor(CLIENT_THREADS) as pool:
-            list(pool.map(lambda n: self._client.boot_servers(f"{name}{n}-"), range(count)))
-        self._wait(name, count, 0.2)
+            list(pool.map(lambda n: self._client.boot_servers(f"{name}{n}-"), range(len(posts))))
+        self._wait(name, len(posts), 0.2)
 
-    def _run_polled(self, name: str, count: int) -> None:
+    def _run_polled(self, name: str, posts: Sequence[int]) -> None:
+        """From several clients, each of which asks for its server until it is ACTIVE."""
+
         def boot_and_poll(number: int) -> None:
             uuid = self._client.boot_servers(f"{name}{number}-")
             while self._client.get_status(uuid) == "BUILD":
                 time.sleep(0.05)  # as clients do that wait for a server
 
         with ThreadPoolExecutor(CLIENT_THREADS) as pool:
-            list(pool.map(boot_and_poll, range(count)))
-        self._wait(name, count, 0.2)
+            list(pool.map(boot_and_poll, range(len(posts))))
+        self._wait(name, len(posts), 0.2)
 
-    def _run_paced(self, name: str, count: int, rate: float) -> Paced:
-        """``rate`` boots per second, each posted when it is due as long as one of many clients is free."""
-        posts: list[float] = []
-
-        def post_one(number: int) -> None:
-            begun = time.monotonic()
-            self._client.boot_servers(f"{name}{number}-")
-            posts.append(1000 * (time.monotonic() - begun))
-
-        def run() -> None:
-            with ThreadPoolExecutor(4 * CLIENT_THREADS) as pool:
-                begun = time.monotonic()
-                for number in range(count):
-                    time.sleep(max(0.0, begun + number / rate - time.monotonic()))  # until its turn
-                    pool.submit(post_one, number)
-            self._wait(name, count, 0.2)
-
-        took = self._run_timed(name, count, run)
-        posts.sort()
-        return Paced(took=took, rate=rate, post_p50=posts[len(posts) // 2], post_p99=posts[int(len(posts) * 0.99)])
-
-    def _run_timed(self, name: str, boots: int, run: Callable[[], None]) -> Took:
+    def _run_timed(self, name: str, run: Callable[[str, Sequence[int]], None], posts: Sequence[int]) -> Took:
+        """``posts``: the number of servers of each."""
+        boots = sum(posts)
         cpu, ours, machine = self._meter.cpu_by_role(), _client_cpu(), _machine_cpu()
-        run()
-        used, client_cpu, machine_cpu = (
-            subtract_values(self._meter.cpu_by_role(), cpu),
-            _client_cpu() - ours,
-            _machine_cpu() - machine,
-        )
+        run(name, posts)
+        used = subtract_values(self._meter.cpu_by_role(), cpu)
+        client_cpu, machine_cpu = _client_cpu() - ours, _machine_cpu() - machine
         times = self._meter.query_rows(
             "SELECT created_at, launched_at FROM api.instance_mappings WHERE name LIKE %s AND state = 'active'", f"{name}%"
         )
         assert len(times) == boots, f"{len(times)} of {boots} are ACTIVE"
-        waited = sorted(1000 * (active - accepted) for accepted, active in times)
+        waited = [1000 * (active - accepted) for accepted, active in times]
         return Took(
             boots=boots,
             seconds=max(active for _, active in times) - min(accepted for accepted, _ in times),
-            p50=waited[len(waited) // 2],
-            p99=waited[int(len(waited) * 0.99)],
+            p50=take_quantile(waited, 0.5),
+            p99=take_quantile(waited, 0.99),
             cpu={role: n * 1000 / boots for role, n in used.items()},
             clients=client_cpu * 1000 / boots,
             others=max(0.0, machine_cpu - client_cpu - sum(used.values())) * 1000 / boots,

@@ -6,67 +6,33 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
 from rich.console import Console
-from rich.table import Table
 
 from bench._counters import PING, Counts, Memory
-from bench._load import Idle, Measured, Paced, Took
+from bench._load import Idle, Measured, Took
+from bench._script import EVERY, print_table
 
 PEER = "Nova 34 with Placement*"
 NOTE = (
     "* Nova 34.0 with Placement 16.0, measured on a machine of this kind: two cores, MariaDB 10.11, RabbitMQ 3.10, 2 cells with 10 "
     "simulated hosts each. Its statements are those its processes execute; an executemany counts as one there."
 )
-EVERY = "all"
 
 
 def print_report(classic: Measured, quorum: Measured, console: Console) -> None:
     """Print everything."""
-    _show_table(
-        console,
-        "Boots per second, from the first accept to the last ACTIVE",
-        ("classic", "quorum", PEER),
-        _rate_rows(classic, quorum),
-    )
-    _show_table(console, "Accept to ACTIVE, ms: p50 / p99", ("classic", "quorum", PEER), _wait_rows(classic, quorum))
-    _show_table(
-        console,
-        "CPU ms per boot, all processes and both servers, classic queues",
-        ("one at a time", "8 clients", "8 that poll", "half of it", "batch of 50", "of 1,000", PEER),
-        _cpu_rows(classic),
-    )
-    _show_table(
-        console,
-        "The same, quorum queues",
-        ("one at a time", "8 clients", "8 that poll", "half of it", "batch of 50", "of 1,000"),
-        [_cpu_rows(quorum)[0][:-1]],
-    )
-    _show_table(
-        console,
-        "SQL statements per boot, as MariaDB counts them",
-        ("one at a time", "8 clients", "in a batch of 50", PEER, "idle, per s"),
-        _sql_rows(classic),
-    )
-    _show_table(
-        console,
-        "Messages per boot, as RabbitMQ counts them",
-        ("one at a time", "8 clients", "in a batch of 50", PEER, "idle, per s"),
-        _message_rows(classic),
-    )
-    _show_table(
-        console, "Memory, MiB", ("processes", "RSS of each", "PSS of each", "PSS of all", PEER), _memory_rows(classic.memory)
-    )
-    _show_table(console, "Idle: CPU ms per second", ("classic", "quorum"), _idle_rows(classic.idle, quorum.idle))
+    queues = ("", "classic", "quorum", PEER)
+    loads = ("", "one at a time", "8 clients", "8 that poll", "batch of 50", "of 1,000", PEER)
+    counted = ("", "one at a time", "8 clients", "in a batch of 50", PEER, "idle, per s")
+    print_table(console, "Boots per second, from the first accept to the last ACTIVE", queues, _rate_rows(classic, quorum))
+    print_table(console, "Accept to ACTIVE, ms: p50 / p99", queues, _wait_rows(classic, quorum))
+    print_table(console, "CPU ms per boot, all processes and both servers, classic queues", loads, _cpu_rows(classic))
+    print_table(console, "The same, quorum queues", loads[:-1], [_cpu_rows(quorum)[0][:-1]])
+    print_table(console, "SQL statements per boot, as MariaDB counts them", counted, _sql_rows(classic))
+    print_table(console, "Messages per boot, as RabbitMQ counts them", counted, _message_rows(classic))
+    memory = ("", "processes", "RSS of each", "PSS of each", "PSS of all", PEER)
+    print_table(console, "Memory, MiB", memory, _memory_rows(classic.memory))
+    print_table(console, "Idle: CPU ms per second", queues[:-1], _idle_rows(classic.idle, quorum.idle))
     console.print(NOTE, markup=False, highlight=False)
-
-
-def _show_table(console: Console, title: str, headings: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    table = Table(title=title, title_justify="left")
-    table.add_column("")
-    for heading in headings:
-        table.add_column(heading, justify="right")
-    for row in rows:
-        table.add_row(*row, style="bold" if row[0] == EVERY else None)
-    console.print(table)
 
 
 def _median_load(crowds: Sequence[Took]) -> Took:
@@ -82,14 +48,10 @@ def _rate_rows(classic: Measured, quorum: Measured) -> list[tuple[str, ...]]:
         rates = [took.boots_per_second for took in measured.crowds]
         return f"{_median_load(measured.crowds).boots_per_second:.1f} ({min(rates):.1f} to {max(rates):.1f})"
 
+    names = ("single boots from 8 clients that do not wait", "single boots from 8 clients that poll until ACTIVE")
     return [
-        ("single boots from 8 clients that do not wait", describe_rate(classic.opened), describe_rate(quorum.opened), "2.8 to 4.4"),
-        (
-            "single boots from 8 clients that poll until ACTIVE",
-            describe_rate(classic.closed),
-            describe_rate(quorum.closed),
-            "2.8 to 4.4",
-        ),
+        (names[0], describe_rate(classic.opened), describe_rate(quorum.opened), "2.8 to 4.4"),
+        (names[1], describe_rate(classic.closed), describe_rate(quorum.closed), "2.8 to 4.4"),
         ("multi-create of 50: median (of several)", describe_batches(classic), describe_batches(quorum), "5.2"),
         (f"multi-create of {classic.large.boots}", describe_rate(classic.large), describe_rate(quorum.large), "-"),
     ]
@@ -99,22 +61,17 @@ def _wait_rows(classic: Measured, quorum: Measured) -> list[tuple[str, ...]]:
     def wait(took: Took) -> str:
         return f"{took.p50:.0f} / {took.p99:.0f}"
 
-    def describe_post(paced: Paced) -> str:
-        return f"{paced.post_p50:.0f} / {paced.post_p99:.0f}"
-
     return [
         ("one boot at a time", wait(classic.alone), wait(quorum.alone), "360"),
         ("single boots from 8 clients that poll", wait(classic.closed), wait(quorum.closed), "-"),
         ("single boots from 8 clients that do not wait", wait(classic.opened), wait(quorum.opened), "-"),
-        ("single boots at half the rate of the line above", wait(classic.half.took), wait(quorum.half.took), "-"),
-        ("the POST of these", describe_post(classic.half), describe_post(quorum.half), "-"),
         ("multi-create of 50", wait(_median_load(classic.crowds)), wait(_median_load(quorum.crowds)), "-"),
         (f"multi-create of {classic.large.boots}", wait(classic.large), wait(quorum.large), "-"),
     ]
 
 
 def _cpu_rows(measured: Measured) -> list[tuple[str, ...]]:
-    tooks = (measured.alone, measured.opened, measured.closed, measured.half.took, _median_load(measured.crowds), measured.large)
+    tooks = (measured.alone, measured.opened, measured.closed, _median_load(measured.crowds), measured.large)
     rows = [(EVERY, *(f"{took.cpu_all:.0f}" for took in tooks), "440 to 560")]
     for role in sorted({role for took in tooks for role in took.cpu}, key=lambda role: -measured.opened.cpu.get(role, 0.0)):
         rows.append((role, *(f"{took.cpu.get(role, 0.0):.1f}" for took in tooks), ""))  # noqa: PERF401 - one of several kinds of rows

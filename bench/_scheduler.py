@@ -1,6 +1,6 @@
 """One scheduler process as ``bench/fleet_start.py`` measures it.
 
-Arguments: the API database's URL, a leased request, and how many claims to make once all cells have been read, by how many threads.
+Arguments: the API database's URL, and a leased request.
 """
 
 from __future__ import annotations
@@ -46,21 +46,7 @@ def choose_host(service: SchedulerService, spec: RequestSpec) -> Selection:
         return chosen
 
 
-def measure_claims(service: SchedulerService, api: Database, count: int, threads: int) -> None:
-    """Say what durable claims cost, those that come one after the other and those of several threads."""
-    from bench import _ledger, claims  # not before the start is measured
-
-    claims.by_threads(service.manager, _ledger.lease_requests(api, 200), threads)
-    for thread_count in sorted({1, threads}):
-        leased = _ledger.lease_requests(api, count // (8 if thread_count == 1 else 1))
-        began, burnt = time.perf_counter(), time.process_time()
-        seconds = claims.by_threads(service.manager, leased, thread_count)
-        took, burnt = time.perf_counter() - began, time.process_time() - burnt
-        rate = f"{len(leased) / took:.0f} claims/s, {claims.describe_percentiles(seconds)}"
-        print(f"  {thread_count} threads: {rate}, {burnt / len(leased) * 1e3:.2f} ms of CPU per claim", flush=True)
-
-
-def main(url: str, request: str, claims: str = "0", threads: str = "8") -> None:
+def main(url: str, request: str) -> None:
     imported, importing = process_age(), time.process_time()
     spec = stored.load_text(request, RequestSpec)
     api = Database(url, name="api")
@@ -82,8 +68,6 @@ def main(url: str, request: str, claims: str = "0", threads: str = "8") -> None:
         f"chosen {chosen.host}",
         flush=True,
     )
-    if int(claims):
-        measure_claims(service, api, int(claims), int(threads))
     service.stop()
     registry.close()
 

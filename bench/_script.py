@@ -1,16 +1,15 @@
-"""What benchmark scripts share: their parser, and how they end where no region can be had."""
+"""What benchmark scripts share: their parser, and their tables and percentiles."""
 
 from __future__ import annotations
 
 import argparse
-import os
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Sequence
 
-from ci.stages import ACCEPT
-from deploy.local.processes import clean_environment
-from deploy.servers import Unavailable
+from rich.console import Console
+from rich.table import Table
+
+EVERY = "all"
+"""The first cell of a row of sums, which is printed bold."""
 
 
 def parser_of(doc: str | None, smoke: str) -> argparse.ArgumentParser:
@@ -20,16 +19,21 @@ def parser_of(doc: str | None, smoke: str) -> argparse.ArgumentParser:
     return parser
 
 
-@contextmanager
-def needs_region(*, smoke: bool) -> Iterator[None]:
-    """Measure a region. Its processes read their files only, so options in the environment go.
+def print_table(console: Console, title: str, headings: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """Print a table, its first column flush left and all others flush right."""
+    table = Table(title=title, title_justify="left")
+    for number, heading in enumerate(headings):
+        table.add_column(heading, justify="right" if number else "left")
+    for row in rows:
+        table.add_row(*row, style="bold" if row[0] == EVERY else None)
+    console.print(table)
 
-    The script ends where no region can be had: well in its short form if that is accepted, as by ``make test``.
-    """
-    for name in os.environ.keys() - clean_environment().keys():
-        del os.environ[name]
-    try:
-        yield
-    except Unavailable as error:
-        print(f"No region can be had here: {error}")
-        sys.exit(0 if smoke and any(os.environ.get(name) for name in ACCEPT) else 1)
+
+def take_quantile(values: Sequence[float], share: float) -> float:
+    """The value that this share of all is below."""
+    ordered = sorted(values)
+    return ordered[min(len(ordered) - 1, int(len(ordered) * share))]
+
+
+def describe_percentiles(seconds: Sequence[float]) -> str:
+    return f"p50 {1e3 * take_quantile(seconds, 0.5):.1f} ms, p99 {1e3 * take_quantile(seconds, 0.99):.1f} ms"

@@ -28,8 +28,8 @@ from typing import NamedTuple
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from rich.console import Console
-from rich.table import Table
 
+from bench._script import print_table
 from bench.boots import Bench
 from cli.standalone.all_in_one import DeploymentTimes
 from service.periodic import wait_until
@@ -135,12 +135,8 @@ def print_report(calls: Counter[Call], console: Console, *, with_list: bool) -> 
     of_file = Counter(str(Path(code.co_filename).relative_to(ROOT)) for code in codes)
     of_room = Counter(path.partition("/")[0] for path in of_file.elements())
     threads = sorted({call.thread for call in calls})
-    table = Table("what", "number")
-    table.add_row("functions", str(len(codes)))
-    table.add_row(f"of {SHORT_LINES} lines or fewer", str(len(short)))
-    table.add_row("files", str(len(of_file)))
-    table.add_row("threads", str(len(threads)))
-    console.print(table)
+    counts = {"functions": codes, f"of {SHORT_LINES} lines or fewer": short, "files": of_file, "threads": threads}
+    print_table(console, "One boot", ("what", "number"), [(name, str(len(counted))) for name, counted in counts.items()])
     console.print("by room:", ", ".join(f"{room} {count}" for room, count in of_room.most_common()))
     console.print("threads:", ", ".join(threads))
     if with_list:

@@ -3,7 +3,6 @@
     python bench/boots.py            the figures of docs/performance.md (about a minute)
     python bench/boots.py --smoke    the same paths in a few seconds, figures not to be quoted
     python bench/boots.py --hosts 100 --full N    other fleets, or N instances on every host beforehand
-    python bench/boots.py --sweeps   what the sweeps cost that heal lost steps: boots/s with them and without, in turns
 
 Statements are cursor executions without BEGIN and COMMIT (an executemany counts once, its rows are given beside it). A call is one
 message and so is a cast; with answers counted, every call is two. What runs on the clock - heartbeats, stats, polls, sweeps - is
@@ -26,10 +25,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import requests
 from rich.console import Console
-from rich.table import Table
 
 from api.opts import ApiSettings
-from bench._script import parser_of
+from bench._script import EVERY, describe_percentiles, parser_of, print_table
 from cli.standalone.all_in_one import AllInOne, DeploymentTimes, SimulatedHost, StateFolder
 from cli.standalone.bootstrap import Commands, bootstrap_databases
 from cli.standalone.discovery import discover_until
@@ -183,47 +181,38 @@ def measure_cost(bench: Bench, console: Console, name: str, posts: int, count: i
             console.print(f"{extra / boots:8.2f}  {database}: {line}", highlight=False, soft_wrap=True)
     messages = {key: n for key, n in bench.messages.counts_by_method().items() if key[1] not in CLOCK}
     title = f"{posts} x {count} server(s); accept to ACTIVE: {describe_latency(bench.server_times(name))}"
-    table = Table(title=title, title_justify="left")
-    for heading in ("database", "statements per boot", "rows per boot"):
-        table.add_column(heading)
-    for database in sorted(per_database):
-        table.add_row(database, f"{per_database[database] / boots:.2f}", f"{rows[database] / boots:.2f}")
-    table.add_row("all", f"{sum(per_database.values()) / boots:.2f}", f"{sum(rows.values()) / boots:.2f}", style="bold")
-    console.print(table)
+    per_boot = {database: (executed / boots, rows[database] / boots) for database, executed in sorted(per_database.items())}
+    per_boot[EVERY] = per_database.total() / boots, rows.total() / boots
+    figures = [(database, f"{executed:.2f}", f"{sent:.2f}") for database, (executed, sent) in per_boot.items()]
+    print_table(console, title, ("database", "statements per boot", "rows per boot"), figures)
     answers = sum(n for (_, _, kind), n in messages.items() if kind is MessageKind.CALL)
     sent = sum(messages.values())
-    per_boot = f"{sent / boots:.2f} messages per boot ({(sent + answers) / boots:.2f} with answers)"
-    console.print(f"{per_boot}; {sent / posts:.0f} per POST: {_by_method(messages)}")
+    message_rate = f"{sent / boots:.2f} messages per boot ({(sent + answers) / boots:.2f} with answers)"
+    console.print(f"{message_rate}; {sent / posts:.0f} per POST: {_by_method(messages)}")
 
 
 def describe_latency(servers: list[tuple[float, float]]) -> str:
-    times = sorted(active - accepted for accepted, active in servers)
-    return f"p50 {times[len(times) // 2] * 1000:.0f} ms, p99 {times[int(len(times) * 0.99)] * 1000:.0f} ms"
+    return describe_percentiles([active - accepted for accepted, active in servers])
 
 
 def _by_method(messages: dict[tuple[str, str, MessageKind], int]) -> str:
     return ", ".join(f"{topic}.{method} {number}" for (topic, method, _), number in sorted(messages.items()))
 
 
-def rates_of(bench: Bench, console: Console, singles: int) -> None:
-    """Single boots from clients that do not wait."""
-    cpu = time.process_time()
-    with ThreadPoolExecutor(8) as pool:
-        list(pool.map(lambda n: bench.boot_servers(f"open-{n}-"), range(singles)))
-    bench.wait("open-", singles)
-    used = (time.process_time() - cpu) / singles * 1000
-    print_rate(console, f"{singles} single boots from 8 clients that do not wait", bench.server_times("open-"), used)
-
-
 def measure_rates(bench: Bench, console: Console, singles: int, crowd: int) -> None:
     """Boots per second from the first accept to the last ACTIVE, and this process's CPU ms per boot, clients included."""
-    rates_of(bench, console, singles)
 
     def boot_and_poll(n: int) -> None:
         uuid = bench.boot_servers(f"closed-{n}-")
         while bench.get_status(uuid) == "BUILD":
             time.sleep(0.05)  # as clients do that wait for a server
 
+    cpu = time.process_time()
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda n: bench.boot_servers(f"open-{n}-"), range(singles)))
+    bench.wait("open-", singles)
+    used = (time.process_time() - cpu) / singles * 1000
+    print_rate(console, f"{singles} single boots from 8 clients that do not wait", bench.server_times("open-"), used)
     cpu = time.process_time()
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(boot_and_poll, range(singles)))
@@ -250,36 +239,20 @@ def print_rate(console: Console, label: str, servers: list[tuple[float, float]],
     console.print(f"{label}: {rate:.0f} boots/s to ACTIVE, {cpu:.1f} CPU ms per boot, accept to ACTIVE {describe_latency(servers)}")
 
 
-def compare_sweeps(hosts: int, full: int, console: Console, rounds: int = 3, singles: int = 800) -> None:
-    """Boots per second and CPU time with sweeps and without, in turns: the machine is not the same from minute to minute."""
-    hour = 3600.0
-    paces = {"with sweeps": DeploymentTimes(), "without": DeploymentTimes(sweep_interval=hour, resend_age=hour)}
-    for _ in range(rounds):
-        for name, pace in paces.items():
-            with running_deployment(hosts, full, pace) as bench:
-                console.print(name, end=": ")
-                rates_of(bench, console, singles)
-
-
 def main() -> None:
     parser = parser_of(__doc__, "a few seconds; the figures mean nothing")
     parser.add_argument("--hosts", type=int, default=24)
     parser.add_argument("--full", type=int, default=0, help="instances to put on every host first")
     parser.add_argument("--verbose", action="store_true", help="list the statements")
-    parser.add_argument("--sweeps", action="store_true", help="only what sweeps cost")
     options = parser.parse_args()
     console = Console(width=160)
-    if options.sweeps:
-        compare_sweeps(options.hosts, options.full, console)
-        return
     with running_deployment(options.hosts, options.full, DeploymentTimes()) as bench:
         clock, beats = measure_idle(bench, 2.0 if options.smoke else 12.0)
         rate = ", ".join(f"{method} {number:.2f}" for method, number in sorted(beats.items()))
         console.print(f"idle, {options.hosts} hosts: {sum(clock.values()):.1f} statements/s; messages/s: {rate}")
         measure_rates(bench, console, *((16, 10) if options.smoke else (800, 100)))
-    with running_deployment(
-        options.hosts, options.full, DeploymentTimes(stats_interval=3600.0)
-    ) as bench:  # stats would be counted with the boots
+    calm = DeploymentTimes(stats_interval=3600.0)  # stats would be counted with the boots
+    with running_deployment(options.hosts, options.full, calm) as bench:
         clock, _ = measure_idle(bench, 2.0 if options.smoke else 12.0)
         measure_cost(bench, console, "one", 2 if options.smoke else 30, 1, clock, options.verbose)
         measure_cost(bench, console, "fifty", 1 if options.smoke else 4, 50, clock, options.verbose)

@@ -23,6 +23,7 @@ from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from itertools import chain
 from pathlib import Path
 from threading import Barrier
 from typing import NamedTuple
@@ -33,7 +34,7 @@ import msgspec
 import sqlalchemy as sa
 
 from bench import _ledger
-from bench._script import parser_of
+from bench._script import describe_percentiles, parser_of
 from db.api.claims import claims
 from db.sql.counting import StatementCounter
 from objects import errors
@@ -80,6 +81,11 @@ class ClaimOutcomes(NamedTuple):
     conflicts: int = 0
     refused: int = 0
     again: int = 0
+
+
+def sum_outcomes(outcomes: Sequence[ClaimOutcomes]) -> ClaimOutcomes:
+    seconds, conflicts, refused, again = zip(*outcomes, strict=True)
+    return ClaimOutcomes(list(chain.from_iterable(seconds)), sum(conflicts), sum(refused), sum(again))
 
 
 def claim_hosts(scheduler: SchedulerManager, spec: RequestSpec) -> list[str]:
@@ -192,19 +198,13 @@ def measure_contention(size: Size) -> None:
         _ledger.fill_hosts(site.database, 0.95 if size.hosts > 1000 else 0.7)
         site.database.dispose_connections()
         began = time.perf_counter()
-        outcomes = by_processes(claim_and_give_back, url, size, [count // size.processes] * size.processes)
-        took = time.perf_counter() - began
-        claim_count = sum(len(outcome.seconds) for outcome in outcomes)
-        conflicts, refused, again = (
-            sum(getattr(outcome, name) for outcome in outcomes) for name in ("conflicts", "refused", "again")
-        )
+        counts = [count // size.processes] * size.processes
+        seconds, conflicts, refused, again = sum_outcomes(by_processes(claim_and_give_back, url, size, counts))
+        took, claim_count = time.perf_counter() - began, len(seconds)
         print(
             f"{server}, {size.hosts} hosts, {size.processes} processes of {THREADS} threads: {claim_count} claims in {took:.0f} s"
         )
-        print(
-            f"  {describe_percentiles([s for outcome in outcomes for s in outcome.seconds])}; given back meanwhile, "
-            f"{HELD_CLAIMS} left to each thread"
-        )
+        print(f"  {describe_percentiles(seconds)}; given back meanwhile, {HELD_CLAIMS} left to each thread")
         print(f"  planned anew at commit because others took the room: {conflicts} ({conflicts / claim_count:.3%})")
         print(f"  calls that lost {again}, refused {refused}; {describe_groups(_ledger.group_sizes(site.database))}")
         check_claims(site)
@@ -217,9 +217,8 @@ def claim_and_give_back(url: str, size: Size, count: int, together: Barrier) -> 
     scheduler = site.scheduler(size.scheduler_settings)
     leased = _ledger.lease_requests(site.database, count)
     conductor = claims.Ledger(site.database, "conductor")
-    outcomes: list[ClaimOutcomes] = []
 
-    def run(specs: Sequence[RequestSpec]) -> None:
+    def run(specs: Sequence[RequestSpec]) -> ClaimOutcomes:
         seconds: list[float] = []
         standing: deque[str] = deque()
         refused = again = 0
@@ -237,19 +236,13 @@ def claim_and_give_back(url: str, size: Size, count: int, together: Barrier) -> 
             standing.extend(spec.fences)
             if len(standing) >= 2 * HELD_CLAIMS:
                 conductor.write(claims.release_claims, [standing.popleft() for _ in range(HELD_CLAIMS)])
-        outcomes.append(ClaimOutcomes(seconds, 0, refused, again))
+        return ClaimOutcomes(seconds, 0, refused, again)
 
-    threads = [threading.Thread(target=run, args=(leased[n::THREADS],)) for n in range(THREADS)]
     together.wait()
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(THREADS) as pool:
+        outcomes = list(pool.map(run, [leased[n::THREADS] for n in range(THREADS)]))
     site.database.dispose_connections()
-    seconds = [s for outcome in outcomes for s in outcome.seconds]
-    return ClaimOutcomes(
-        seconds, scheduler.conflicts, sum(outcome.refused for outcome in outcomes), sum(outcome.again for outcome in outcomes)
-    )
+    return sum_outcomes(outcomes)._replace(conflicts=scheduler.conflicts)
 
 
 # -- race ----------------------------------------------------------------------------------------------------------------------
@@ -315,11 +308,6 @@ def check_claims(site: Site) -> None:
         raise AssertionError(f"over-committed: {over[:5]} and {len(over)} in all")
     rows = list(site.inventories().values())
     print(f"  over-committed: 0 of {len(rows)} hosts, usage is the sum of the claims; {_ledger.free_share(rows):.1%} of vCPUs left")
-
-
-def describe_percentiles(seconds: Sequence[float]) -> str:
-    ordered = sorted(seconds)
-    return f"p50 {ordered[len(ordered) // 2] * 1e3:.1f} ms, p99 {ordered[int(len(ordered) * 0.99)] * 1e3:.1f} ms"
 
 
 def describe_groups(sizes: Sequence[int]) -> str:

@@ -8,11 +8,14 @@ CPU is that of user and system together, of the child process.
 
 from __future__ import annotations
 
-import argparse
 import resource
 import subprocess
 import sys
 from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from bench._script import parser_of
 
 ROOT = Path(__file__).resolve().parent.parent
 NOWHERE = ("--endpoint", "http://127.0.0.1:9/v2.1")
@@ -40,9 +43,7 @@ def cpu_of(words: tuple[str, ...]) -> float:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--smoke", action="store_true", help="one run of each")
-    runs = 1 if parser.parse_args().smoke else 10
+    runs = 1 if parser_of(__doc__, "one run of each").parse_args().smoke else 10
     for words in COMMANDS:
         least = min(cpu_of(words) for _ in range(runs))
         print(f"{least:6.2f} s CPU  superconductor {' '.join(word for word in words if word not in NOWHERE)}")

@@ -137,15 +137,19 @@ def groups_of(spec: RequestSpec, slots: Sequence[Slot]) -> list[GroupSlots]:
     return [GroupSlots(group_uuid=spec.group.uuid, placed=placed, in_domains=in_domains)] if spec.group is not None else []
 
 
+def moment_of(fleet: Fleet) -> PlanContext:
+    """What a decision is told of now: all cells have been read a moment ago."""
+    mono = time.monotonic()
+    return PlanContext(mono, time.time(), mono - 60.0, young=False, mapped_since=mono - 15.0, ages=fleet.ages)
+
+
 def make_decision(fleet: Fleet, driver: SchedulerDriver, spec: RequestSpec, slots: Sequence[Slot]) -> tuple[float, float, Job]:
     """One decision and its claim; its seconds, and those of the processor, without those of the ledger."""
     uuids = tuple(spec.fences)
     standings, groups = [Standing(needed=uuids)], groups_of(spec, slots)
     began, cpu = time.perf_counter(), time.thread_time()
     job = Job(CONTEXT, spec, uuids)
-    mono = time.monotonic()
-    moment = PlanContext(mono, time.time(), mono - 60.0, young=False, mapped_since=mono - 15.0, ages=fleet.ages)
-    attempt = ClaimPlanner(fleet.table, driver, Cursor(), [job], moment)
+    attempt = ClaimPlanner(fleet.table, driver, Cursor(), [job], moment_of(fleet))
     inventory_ids = attempt.plan_jobs([], standings, groups)
     attempt.confirm_locked([fleet.ledger[key] for key in inventory_ids])
     [placements], _ = attempt.finish_plan()

@@ -7,8 +7,7 @@
 on the server that tests use, filled beforehand, and are dropped at the end. Each run is a process of its own, which starts the
 service as ``superconductor-scheduler`` does, with a bus inside it, and asks for one server. Time counts from the start of that
 process, so with all imports; memory is what the process itself holds and held at most (resident, from ``/proc/self/status``) once
-it has decided and has read all cells. ``--claims N`` then makes so many durable claims by ``--threads`` threads (8), and an eighth
-as many by one thread. No agent reports meanwhile: what their signs of life cost, ``bench/cliffs.py`` measures.
+it has decided and has read all cells. No agent reports meanwhile: what their signs of life cost, ``bench/cliffs.py`` measures.
 """
 
 from __future__ import annotations
@@ -93,8 +92,6 @@ def main() -> None:
     parser.add_argument("--allocations", type=int)
     parser.add_argument("--cells", type=int, default=2)
     parser.add_argument("--runs", type=int)
-    parser.add_argument("--claims", type=int, default=0)
-    parser.add_argument("--threads", type=int, default=8)
     options = parser.parse_args()
     hosts = options.hosts or (200 if options.smoke else 100_000)
     with contextlib.ExitStack() as stack:
@@ -109,8 +106,7 @@ def main() -> None:
         print(server)
         for _ in range(options.runs or (1 if options.smoke else 3)):
             [spec] = _ledger.lease_requests(api, 1, [fleet.flavor(2, 4096, 40)])
-            arguments = [url, stored.dump_value(spec), str(options.claims), str(options.threads)]
-            subprocess.run([sys.executable, SCHEDULER, *arguments], check=True)
+            subprocess.run([sys.executable, SCHEDULER, url, stored.dump_value(spec)], check=True)
         api.dispose_connections()
 
 

@@ -1,16 +1,15 @@
-"""What real guests cost under libvirt: beside the hypervisor's own time, in memory and CPU, and in a region of two hosts.
+"""What real guests cost under libvirt: beside the hypervisor's own time, and an idle host that is full of them.
 
     python bench/guests.py            the figures of docs/performance.md (about ten minutes)
     python bench/guests.py --smoke    the same paths in a minute; figures not to be quoted
 
-``--part turns|many|region`` measures one part only, ``--rounds N`` and ``--guests N`` other numbers of turns and guests. Guests are
+``--part turns|idle`` measures one part only, ``--rounds N`` and ``--guests N`` other numbers of turns and guests. Guests are
 ``spark``, 512 bytes that QEMU emulates. Each host is a libvirtd of its own.
 
 turns: a guest is spawned and destroyed by the driver, and the same guest with ready files by libvirt alone. Our part of a spawn is
 what it takes beyond libvirt's start of the guest and a define; of a destroy what it takes beyond libvirt's destroy and undefine.
-many: what the agent's audit and its stats ask of the driver on a host that is full of guests.
-region: separate processes on RabbitMQ and MariaDB, with one cell. Servers are booted in one request on two hosts; then one host has
-guests and the other none, with the default intervals of all periodic work.
+idle: separate processes on RabbitMQ and MariaDB, with one cell. One host has guests and the other none, with the default intervals
+of all periodic work.
 """
 
 from __future__ import annotations
@@ -23,9 +22,8 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -33,23 +31,18 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import psutil
 from rich.console import Console
-from rich.table import Table
 
 from bench._calls import LibvirtCalls
-from bench._counters import MIB, Meter, subtract_values
-from bench._place import IMAGE, Client, prepared_region, start_processes
-from bench._script import parser_of
-from ci.stages import ACCEPT
+from bench._counters import MIB
+from bench._place import IMAGE, end_unmeasured, running_region
+from bench._script import parser_of, print_table, take_quantile
 from compute.libvirt import binding, qemu_img
 from compute.libvirt.driver import LibvirtDriver
 from compute.libvirt.opts import LibvirtSettings
 from compute.libvirt.private_daemon import PrivateDaemon
-from db.api.servers import mappings
-from db.sql.engine import Database
 from deploy.local.options import LIBVIRT, set_options, use_libvirt
 from deploy.local.region import Region
 from deploy.local.shape import Shape
-from deploy.servers import Unavailable
 from images import spark
 from images.store import FolderStore
 from objects.base import Object
@@ -58,7 +51,6 @@ from tests.support import libvirt_host
 from tests.support.libvirt_driver import add_spark, guest, opened, settings_of, spawn, spec
 
 SHAPE = Shape(cells=1, apis=1, supers=1, schedulers=1, conductors=1, agents=2)
-SPAWN_THREADS = 4
 CPU_RATIO = 100
 """Capacity limits nothing."""
 PATIENCE_S = 600.0
@@ -67,15 +59,14 @@ MAIN_CALLS = ("DomainCreateWithFlags", "DomainDefineXMLFlags", "DomainDestroy", 
 
 
 class Sizes(Object, frozen=True, kw_only=True):
-    """How much is measured: turns, guests on a full host, servers of one request, seconds of an idle region."""
+    """How much is measured: turns, guests on a full host, seconds of an idle region."""
 
     rounds: int = 25
     guests: int = 60
-    boots: int = 100
     idle_s: float = 180.0
 
 
-SMOKE = Sizes(rounds=2, guests=3, boots=4, idle_s=2.0)
+SMOKE = Sizes(rounds=2, guests=3, idle_s=2.0)
 
 
 class Turn(Object, frozen=True, kw_only=True):
@@ -171,164 +162,61 @@ def measure_turns(console: Console, sizes: Sizes) -> None:
 
 
 def _show_turns(console: Console, turns: Sequence[Turn], label: str) -> None:
-    table = Table(title=f"{len(turns)} guests {label}, load {os.getloadavg()[0]:.1f}", title_justify="left")
-    for heading in ("", "p50, ms", "p95, ms", "least, ms", "CPU ms", "of libvirtd"):
-        table.add_column(heading, justify="right" if heading else "left")
+    rows = []
     for name in turns[0].seconds:
-        times = sorted(turn.seconds[name] * 1000 for turn in turns)
+        times = [turn.seconds[name] * 1000 for turn in turns]
         cpu = [
             statistics.mean(turn.cpu[key] * 1000 for turn in turns) for key in (name, f"{name}, libvirtd") if key in turns[0].cpu
         ]
-        figures = (statistics.median(times), times[int(len(times) * 0.95)], times[0], *cpu)
-        table.add_row(name, *(f"{figure:.1f}" for figure in figures), style="bold" if name.startswith("our") else None)
-    console.print(table)
+        figures = (statistics.median(times), take_quantile(times, 0.95), min(times), *cpu)
+        rows.append((name, *(f"{figure:.1f}" for figure in figures)))
+    title = f"{len(turns)} guests {label}, load {os.getloadavg()[0]:.1f}"
+    print_table(console, title, ("", "p50, ms", "p95, ms", "least, ms", "CPU ms", "of libvirtd"), rows)
 
 
-# -- many guests -------------------------------------------------------------------------------------------------------------------
+# -- idle --------------------------------------------------------------------------------------------------------------------------
 
 
-def measure_many(console: Console, sizes: Sizes) -> None:
-    """Print what it takes to look at a host full of guests."""
-    with running_host() as (folder, daemon, store):
-        settings = settings_of(daemon, folder)
-        with opened(settings, store) as driver:
-            driver.guests()
-            began = time.perf_counter()
-            with ThreadPoolExecutor(SPAWN_THREADS) as pool:
-                list(pool.map(lambda _: spawn(driver), range(sizes.guests)))
-            rate = sizes.guests / (time.perf_counter() - began)
-            console.print(f"{sizes.guests} spawns by {SPAWN_THREADS} threads: {rate:.1f}/s, load {os.getloadavg()[0]:.1f}")
-        with opened(settings, store) as driver, LibvirtCalls() as calls:
-            for name, function in (("first guests()", driver.guests), ("guests()", driver.guests), ("nodes()", driver.nodes)):
-                took = [_time_call(function, calls) for _ in range(1 if name.startswith("first") else sizes.rounds)]
-                console.print(
-                    f"{name} of {sizes.guests} guests: p50 {statistics.median(took) * 1000:.1f} ms, least {min(took) * 1000:.1f};"
-                    f" asks {_describe_counts(calls.counts + Counter({'processes': calls.processes}))}",
-                    highlight=False,
-                )
-        console.print(f"libvirtd: {_describe_memory([psutil.Process(daemon.daemon_pid)])}", highlight=False)
+def measure_idle(console: Console, sizes: Sizes, *, smoke: bool) -> None:
+    """Print what idle guests cost their agent."""
+    daemons: dict[str, PrivateDaemon] = {}
 
-
-def _time_call(function: Callable[[], object], calls: LibvirtCalls) -> float:
-    calls.reset_counts()
-    began = time.perf_counter()
-    function()
-    return time.perf_counter() - began
-
-
-# -- a region ----------------------------------------------------------------------------------------------------------------------
-
-
-class LibvirtRegion:
-    """A region whose hosts have a libvirtd each."""
-
-    def __init__(self, region: Region, daemons: Mapping[str, PrivateDaemon]) -> None:
-        self._region = region
-        self.daemons = daemons
-        self.meter = Meter(region)
-        start_processes(region)
-        self._client = Client(region)
-        self._database = Database(region.folder.database_url("api"), name="api")
-
-    def close(self) -> None:
-        self._database.dispose_connections()
-        self.meter.close()
-
-    def boot_servers(self, name: str, count: int, on: str | None = None) -> float:
-        """Boot servers in one request; the seconds from its accept until all are ACTIVE."""
-        self._client.boot_servers(name, count, on)
-        query = mappings.ServerQuery(name=f"^{name}", limit=1000)
-
-        def is_settled() -> bool:
-            return all(server.state in ("active", "error") for server in self._database.read(mappings.list_, query))
-
-        assert wait_until(is_settled, PATIENCE_S, pause=0.1)
-        servers = self._database.read(mappings.list_, query)
-        active = [server.launched_at for server in servers if server.launched_at is not None]
-        assert len(active) == count, f"{len(active)} of {count} are ACTIVE"
-        return max(active) - min(server.created_at for server in servers)
-
-    def delete(self, name: str) -> float:
-        """Delete these servers, one request each; the seconds until all are gone and no QEMU is left."""
-
-        def is_gone() -> bool:
-            guests = any(daemon.guest_pids() for daemon in self.daemons.values())
-            return not guests and not self._database.read(mappings.list_, query)
-
-        began = time.monotonic()
-        query = mappings.ServerQuery(name=f"^{name}", limit=1000)
-        for server in self._database.read(mappings.list_, query):
-            self._client.delete(server.uuid)
-        assert wait_until(is_gone, PATIENCE_S, pause=0.1)
-        return time.monotonic() - began
-
-    def agent_processes(self, name: str) -> list[psutil.Process]:
-        return [psutil.Process(pid) for pid in self._region.table.pids_by_member()[name]]
-
-
-def measure_region(console: Console, sizes: Sizes) -> None:
-    """Print what boots on two hosts take, and what idle guests cost their agent. Raises ``Unavailable``."""
-    with ExitStack() as stack:
-        region = stack.enter_context(prepared_region(SHAPE))
+    def start_daemons(region: Region) -> None:
+        """Give each host a libvirtd."""
         hosts = region.folder.hosts
-        daemons = {
-            plan.name: PrivateDaemon(hosts / plan.name / LIBVIRT, cache=libvirt_host.capability_cache())
-            for plan in SHAPE.list_hosts()
-        }
         spark.write_disk(hosts / "spark.raw")
         FolderStore(region.folder.images).add_image(hosts / "spark.raw", name="spark", image_id=IMAGE, disk_format="raw")
         for cell in SHAPE.cell_names():
             set_options(region.folder.etc / f"{cell}.conf", "conductor", {"cpu_allocation_ratio": str(CPU_RATIO)})
-        for name, daemon in daemons.items():
-            daemon.start()
-            use_libvirt(region.folder.etc / f"{name}.conf", hosts / name, daemon)
-        bench = LibvirtRegion(region, daemons)
-        stack.callback(bench.close)
-        _measure_boots(console, bench, sizes)
-        _measure_idle(console, bench, sizes)
+        for plan in SHAPE.list_hosts():
+            daemons[plan.name] = PrivateDaemon(hosts / plan.name / LIBVIRT, cache=libvirt_host.capability_cache())
+            daemons[plan.name].start()
+            use_libvirt(region.folder.etc / f"{plan.name}.conf", hosts / plan.name, daemons[plan.name])
+
+    with running_region(SHAPE, smoke=smoke, messages=False, prepare=start_daemons) as bench:
+        full, empty = daemons
+        bench.client.boot_servers("idle", sizes.guests, full)
+        query = "SELECT COUNT(*) FROM api.instance_mappings WHERE state = 'active'"
+        assert wait_until(lambda: int(bench.meter.query_rows(query)[0][0]) == sizes.guests, PATIENCE_S, pause=0.1), "not ACTIVE"
+        pids = bench.region.table.pids_by_member()
+        groups = {f"agent of {sizes.guests} guests": pids[full], "agent of none": pids[empty]}
+        libvirtds = {name: [pid for pid in (daemon.daemon_pid,) if pid is not None] for name, daemon in daemons.items()}
+        groups |= {f"libvirtd of {sizes.guests} guests": libvirtds[full], "libvirtd of none": libvirtds[empty]}
+        groups["their QEMU"] = list(daemons[full].guest_pids().values())
+        _show_idle(console, {name: [psutil.Process(pid) for pid in members] for name, members in groups.items()}, sizes)
 
 
-def _measure_boots(console: Console, bench: LibvirtRegion, sizes: Sizes) -> None:
-    bench.boot_servers("first", 2)  # images are copied to the hosts
-    bench.delete("first")
-    libvirtds = [psutil.Process(daemon.daemon_pid) for daemon in bench.daemons.values()]
-    before, daemons_before = bench.meter.cpu_by_role(), sum(map(_cpu_seconds, libvirtds))
-    seconds = bench.boot_servers("many", sizes.boots)
-    used, daemons = subtract_values(bench.meter.cpu_by_role(), before), sum(map(_cpu_seconds, libvirtds)) - daemons_before
-    guests = sum(_cpu_seconds(process) for daemon in bench.daemons.values() for process in _guest_processes(daemon))
-    console.print(
-        f"{sizes.boots} servers in one request on two hosts: all ACTIVE after {seconds:.1f} s, {sizes.boots / seconds:.2f}/s, load "
-        f"{os.getloadavg()[0]:.1f}",
-        highlight=False,
-    )
-    cpu_by_part = {**used, "libvirtd": daemons, "QEMU": guests}
-    shares = ", ".join(
-        f"{role} {cpu / sizes.boots * 1000:.0f}" for role, cpu in sorted(cpu_by_part.items(), key=lambda pair: -pair[1])
-    )
-    console.print(f"  CPU ms per server: {shares}", highlight=False)
-    console.print(f"  deleted, one request each: all gone after {bench.delete('many'):.1f} s", highlight=False)
-
-
-def _measure_idle(console: Console, bench: LibvirtRegion, sizes: Sizes) -> None:
-    full, empty = bench.daemons
-    bench.boot_servers("idle", sizes.guests, on=full)
-    agents = {name: bench.agent_processes(name) for name in (full, empty)}
-    libvirtds = {name: [psutil.Process(daemon.daemon_pid)] for name, daemon in bench.daemons.items()}
-    groups = {f"agent of {sizes.guests} guests": agents[full], "agent of none": agents[empty]}
-    groups |= {f"libvirtd of {sizes.guests} guests": libvirtds[full], "libvirtd of none": libvirtds[empty]}
-    groups["their QEMU"] = _guest_processes(bench.daemons[full])
+def _show_idle(console: Console, groups: Mapping[str, Sequence[psutil.Process]], sizes: Sizes) -> None:
     before = {name: sum(map(_cpu_seconds, processes)) for name, processes in groups.items()}
     began = time.monotonic()
     time.sleep(sizes.idle_s)  # what is used meanwhile runs by the clock
     seconds = time.monotonic() - began
-    table = Table(title=f"Idle, default intervals, {seconds:.0f} s, load {os.getloadavg()[0]:.1f}", title_justify="left")
-    for heading in ("", "% of a core", "memory"):
-        table.add_column(heading, justify="right" if heading else "left")
+    rows = []
     for name, processes in groups.items():
-        table.add_row(
-            name, f"{(sum(map(_cpu_seconds, processes)) - before[name]) / seconds * 100:.2f}", _describe_memory(processes)
-        )
-    console.print(table)
+        share = (sum(map(_cpu_seconds, processes)) - before[name]) / seconds
+        rows.append((name, f"{100 * share:.2f}", _describe_memory(processes)))
+    title = f"Idle, default intervals, {seconds:.0f} s, load {os.getloadavg()[0]:.1f}"
+    print_table(console, title, ("", "% of a core", "memory"), rows)
 
 
 # -- helpers -----------------------------------------------------------------------------------------------------------------------
@@ -372,32 +260,22 @@ def _describe_counts(counts: Mapping[str, int]) -> str:
     return ", ".join(f"{number} {name}" for name, number in sorted(counts.items(), key=lambda pair: -pair[1])) or "nothing"
 
 
-PARTS: dict[str, Callable[[Console, Sizes], None]] = {"turns": measure_turns, "many": measure_many, "region": measure_region}
-
-
-def main() -> int:
+def main() -> None:
     parser = parser_of(__doc__, "few guests; the figures mean nothing")
-    parser.add_argument("--part", choices=list(PARTS))
+    parser.add_argument("--part", choices=("turns", "idle"))
     parser.add_argument("--rounds", type=int)
     parser.add_argument("--guests", type=int)
     options = parser.parse_args()
-    sizes = SMOKE if options.smoke else Sizes()
-    sizes = Sizes(
-        rounds=options.rounds or sizes.rounds, guests=options.guests or sizes.guests, boots=sizes.boots, idle_s=sizes.idle_s
-    )
-    accepted = 0 if options.smoke and any(os.environ.get(name) for name in ACCEPT) else 1
+    usual = SMOKE if options.smoke else Sizes()
+    sizes = Sizes(rounds=options.rounds or usual.rounds, guests=options.guests or usual.guests, idle_s=usual.idle_s)
     if why := libvirt_host.why_missing():
-        print(f"No guests can be had here: {why}")
-        return accepted
+        end_unmeasured(f"No guests can be had here: {why}", smoke=options.smoke)
     console = Console(width=160)
-    try:
-        for name in (options.part,) if options.part else PARTS:
-            PARTS[name](console, sizes)
-    except Unavailable as error:
-        print(f"No region can be had here: {error}")
-        return accepted
-    return 0
+    if options.part != "idle":
+        measure_turns(console, sizes)
+    if options.part != "turns":
+        measure_idle(console, sizes, smoke=options.smoke)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -22,7 +22,9 @@ import time
 import uuid
 from collections.abc import Callable, Iterator
 from functools import partial
+from itertools import product
 from pathlib import Path
+from typing import NamedTuple
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
@@ -30,12 +32,11 @@ import falcon.testing
 import msgspec
 import sqlalchemy as sa
 from rich.console import Console
-from rich.table import Table
 
 from api.main import build_app
 from api.opts import ApiSettings
 from bench import _ledger
-from bench._script import parser_of
+from bench._script import parser_of, print_table
 from cells.fan_out import fan_out
 from cells.registry import CellRegistry, RegistrySettings
 from conductor.silence import SilenceWatch
@@ -137,98 +138,76 @@ class Bench:
         self.database.write(_ledger.insert_rows, instance_mappings, servers)
 
 
-def time_runs(call: Callable[[], object], runs: int) -> tuple[float, float]:
-    """Milliseconds of the quickest and the slowest run."""
-    spent = []
+class Runs(NamedTuple):
+    """Milliseconds of a call in several runs: the quickest, the slowest, and the least CPU of this process; its statements."""
+
+    quickest: float
+    slowest: float
+    cpu: float
+    statements: int
+
+
+def time_runs(call: Callable[[], object], runs: int) -> Runs:
+    spent, used = [], []
     for _ in range(runs):
-        begun = time.perf_counter()
+        begun, cpu = time.perf_counter(), time.process_time()
         call()
         spent.append((time.perf_counter() - begun) * 1000)
-    return min(spent), max(spent)
-
-
-def least_cpu_ms(call: Callable[[], object], runs: int) -> float:
-    """Milliseconds of CPU of this process in the run that took least: what others do on the machine matters less."""
-    spent = []
-    for _ in range(runs):
-        begun = time.process_time()
-        call()
-        spent.append((time.process_time() - begun) * 1000)
-    return min(spent)
-
-
-def count_statements(call: Callable[[], object]) -> int:
+        used.append((time.process_time() - cpu) * 1000)
     with StatementCounter() as counter:
         call()
-    return sum(count.executions for (_, text), count in counter.count_by_statement().items() if "epochs" not in text)
+    executed = sum(count.executions for (_, text), count in counter.count_by_statement().items() if "epochs" not in text)
+    return Runs(min(spent), max(spent), min(used), executed)
 
 
 def measure_lists(bench: Bench, dead: str, runs: int, console: Console) -> None:
     """Every list with all cells up; the first with some down, beside a show."""
-    table = Table(
-        "with all cells up", "servers", "ms", "statements", title=f"{len(bench.uuids)} servers in {len(bench.cells)} cells"
-    )
-    tenth = bench.uuids[max(0, len(bench.uuids) - 9000)]
+    tenth, rows = bench.uuids[max(0, len(bench.uuids) - 9000)], []
     for name, query in LISTS.items():
         path = f"/v2.1/servers/detail?{query.format(tenth=tenth)}"
-        bench.get(path)
-        quickest, _ = time_runs(lambda path=path: bench.get(path), runs)  # type: ignore[misc]  # mypy infers no type for the default
         server_count = len(bench.get(path).json["servers"])
-        table.add_row(name, str(server_count), f"{quickest:.0f}", str(count_statements(lambda path=path: bench.get(path))))  # type: ignore[misc]  # the same
-    console.print(table)
+        listed = time_runs(partial(bench.get, path), runs)
+        rows.append((name, str(server_count), f"{listed.quickest:.0f}", str(listed.statements)))
+    title = f"{len(bench.uuids)} servers in {len(bench.cells)} cells"
+    print_table(console, title, ("with all cells up", "servers", "ms", "statements"), rows)
+    headings = ("cells down", "first page, ms", "of CPU", "statements", "show elsewhere, ms", "the slowest")
+    counts = [down for down in (0, 1, 10) if down < len(bench.cells)]
+    rows_down = [_row_of_down(bench, dead, down, runs) for down in counts]
+    print_table(console, "some down", (*headings, "in one that is down: first, then"), rows_down)
 
-    table = Table(
-        "cells down",
-        "first page, ms",
-        "of CPU",
-        "statements",
-        "show elsewhere, ms",
-        "the slowest",
-        "in one that is down: first, then",
+
+def _row_of_down(bench: Bench, dead: str, down: int, runs: int) -> list[str]:
+    page, well, sick = "/v2.1/servers/detail?all_tenants=1", f"/v2.1/servers/{bench.uuids[-1]}", ""
+    if down:
+        bench.silence_cells(down, dead)
+    assert (UNKNOWN_CELLS_HEADER in bench.get(page).headers) is bool(down)
+    bench.get(well)
+    if down:
+        ask = partial(bench.get, f"/v2.1/servers/{bench.uuids[down - 1]}")
+        first, _, then = (time_runs(ask, count).quickest for count in (1, 3, 5))
+        sick = f"{first:.0f}, {then:.1f}"
+    listed, shown = time_runs(partial(bench.get, page), runs), time_runs(partial(bench.get, well), 10 * runs)
+    figures = (
+        f"{listed.quickest:.0f}",
+        f"{listed.cpu:.0f}",
+        str(listed.statements),
+        f"{shown.quickest:.1f}",
+        f"{shown.slowest:.1f}",
     )
-    page, well = "/v2.1/servers/detail?all_tenants=1", f"/v2.1/servers/{bench.uuids[-1]}"
-    for down in (0, 1, 10):
-        if down >= len(bench.cells):
-            break
-        if down:
-            bench.silence_cells(down, dead)
-        assert (UNKNOWN_CELLS_HEADER in bench.get(page).headers) is bool(down)
-        bench.get(well)
-        sick = ""
-        if down:
-            path = f"/v2.1/servers/{bench.uuids[down - 1]}"
-            first, _ = time_runs(lambda path=path: bench.get(path), 1)  # type: ignore[misc]  # as above
-            time_runs(lambda path=path: bench.get(path), 3)  # type: ignore[misc]  # as above
-            then, _ = time_runs(lambda path=path: bench.get(path), 5)  # type: ignore[misc]  # as above
-            sick = f"{first:.0f}, {then:.1f}"
-        listed, _ = time_runs(lambda: bench.get(page), runs)
-        used = least_cpu_ms(lambda: bench.get(page), runs)
-        shown, slowest = time_runs(lambda: bench.get(well), 10 * runs)
-        table.add_row(
-            str(down),
-            f"{listed:.0f}",
-            f"{used:.0f}",
-            str(count_statements(lambda: bench.get(page))),
-            f"{shown:.1f}",
-            f"{slowest:.1f}",
-            sick,
-        )
-    console.print(table)
+    return [str(down), *figures, sick]
 
 
 def measure_idle(
     make: Callable[[int], contextlib.AbstractContextManager[str]], counts: tuple[int, ...], seconds: float, console: Console
 ) -> None:
     """What a process holds that nobody asks anything, ``seconds`` after its start and watched for as long."""
-    table = Table("idle process", "cells", "RSS, MiB", "threads", "open files", "CPU ms/s")
-    for role in ("api", "api asked", "conductor"):
-        for count in counts:
-            with make(count) as url:
-                output = subprocess.run(
-                    [sys.executable, IDLE, role, url, str(seconds)], check=True, stdout=subprocess.PIPE, text=True
-                ).stdout
-            table.add_row(role, str(count), *output.split()[-4:])
-    console.print(table)
+    rows = []
+    for role, count in product(("api", "api asked", "conductor"), counts):
+        with make(count) as url:
+            command = [sys.executable, str(IDLE), role, url, str(seconds)]
+            output = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
+        rows.append((role, str(count), *output.split()[-4:]))
+    print_table(console, "Idle", ("idle process", "cells", "RSS, MiB", "threads", "open files", "CPU ms/s"), rows)
 
 
 def mappings_for(count: int, url_of: Callable[[str], str]) -> list[CellMapping]:

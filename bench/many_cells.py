@@ -17,12 +17,13 @@ BEGIN, COMMIT, ROLLBACK and SET. Latencies are from accept to ACTIVE, as recorde
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import os
 import signal
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -31,10 +32,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 import msgspec
 from rich.console import Console
 
-from bench._counters import Memory, Meter, subtract_values
-from bench._place import Client, prepared_region, start_processes
-from bench._script import needs_region, parser_of
-from deploy.local.region import Region
+from bench._counters import Memory, subtract_values
+from bench._place import Bench, running_region
+from bench._script import parser_of, take_quantile
 from deploy.local.shape import AGENTS, CONDUCTORS, Shape
 from objects.base import Object
 
@@ -79,11 +79,9 @@ class Latencies(Object, frozen=True, kw_only=True):
 class ManyCells:
     """The measurements of one region."""
 
-    def __init__(self, region: Region, meter: Meter, console: Console) -> None:
-        self._region = region
-        self._meter = meter
+    def __init__(self, bench: Bench, console: Console) -> None:
+        self._region, self._meter, self._client = bench
         self._console = console
-        self._client = Client(region)
 
     def print_line(self, text: str) -> None:
         self._console.print(text, markup=False, highlight=False)
@@ -215,15 +213,10 @@ class ManyCells:
         return Latencies(
             boots=len(waited),
             rate=len(waited) / (max(active for _, active in times) - min(accepted for accepted, _ in times)),
-            p50=_take_quantile(waited, 0.5),
-            p99=_take_quantile(waited, 0.99),
-            quartiles=tuple(_take_quantile(waited[start : start + size], 0.99) for start in range(0, 4 * size, size)),
+            p50=take_quantile(waited, 0.5),
+            p99=take_quantile(waited, 0.99),
+            quartiles=tuple(take_quantile(waited[start : start + size] or [0.0], 0.99) for start in range(0, 4 * size, size)),
         )
-
-
-def _take_quantile(values: Sequence[float], share: float) -> float:
-    ordered = sorted(values)
-    return ordered[min(len(ordered) - 1, int(len(ordered) * share))] if ordered else 0.0
 
 
 def _describe_latencies(latencies: Latencies) -> str:
@@ -235,26 +228,19 @@ def _describe_latencies(latencies: Latencies) -> str:
     )
 
 
-def measure_region(
-    shape: Shape, console: Console, *, seconds: float, loads: bool, servers: int, singles: int, rate: float
-) -> object:
+def measure_region(shape: Shape, console: Console, options: argparse.Namespace, *, loads: bool) -> list[object]:
     """Start a region, measure it, stop it."""
-    begun = time.monotonic()
-    with prepared_region(shape) as region:
-        meter = Meter(region, messages=False)
-        try:
-            start_processes(region, patience=1800.0)
-            console.print(f"{shape.cells} cells serve after {time.monotonic() - begun:.0f} s", markup=False, highlight=False)
-            cells = ManyCells(region, meter, console)
-            idle = cells.measure_idle(seconds)
-            if not loads:
-                return [idle]
-            measurements = [idle, cells.run_paced("warm", max(4, singles // 10), rate), cells.run_paced("all", singles, rate)]
-            measurements.append(cells.run_paced("frozen", singles, rate, frozen=shape.cell_names()[-1]))
-            measurements.append(cells.run_flood("flood", servers, min(BATCH, max(1, servers // 8))))
-            return measurements
-        finally:
-            meter.close()
+    begun, singles = time.monotonic(), options.singles
+    with running_region(shape, smoke=options.smoke, messages=False, patience=1800.0) as bench:
+        console.print(f"{shape.cells} cells serve after {time.monotonic() - begun:.0f} s", markup=False, highlight=False)
+        cells = ManyCells(bench, console)
+        measurements: list[object] = [cells.measure_idle(options.seconds)]
+        if loads:
+            measurements.append(cells.run_paced("warm", max(4, singles // 10), options.rate))
+            measurements.append(cells.run_paced("all", singles, options.rate))
+            measurements.append(cells.run_paced("frozen", singles, options.rate, frozen=shape.cell_names()[-1]))
+            measurements.append(cells.run_flood("flood", options.servers, min(BATCH, max(1, options.servers // 8))))
+        return measurements
 
 
 def main() -> None:
@@ -267,18 +253,13 @@ def main() -> None:
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all that was measured here")
     options = parser.parse_args()
     console = Console(width=200)
-    sizes, hosts = options.cells or [2, 10, 100], options.hosts
-    seconds, servers, singles = options.seconds, options.servers, int(30 * options.rate)
+    sizes, hosts, options.singles = options.cells or [2, 10, 100], options.hosts, int(30 * options.rate)
     if options.smoke:
-        sizes, hosts, seconds, servers, singles = [2], 3, 1.0, 16, 8
+        sizes, hosts, options.seconds, options.servers, options.singles = [2], 3, 1.0, 16, 8
     measurements = []
-    with needs_region(smoke=options.smoke):
-        for cells in sizes:
-            shape = Shape(cells=cells, agents=hosts, agents_per_process=max(hosts, hosts * cells // 10), conductors=1, apis=1)
-            loads = cells == sizes[-1]
-            measurements.append(
-                measure_region(shape, console, seconds=seconds, loads=loads, servers=servers, singles=singles, rate=options.rate)
-            )
+    for cells in sizes:
+        shape = Shape(cells=cells, agents=hosts, agents_per_process=max(hosts, hosts * cells // 10), conductors=1, apis=1)
+        measurements.append(measure_region(shape, console, options, loads=cells == sizes[-1]))
     if options.json:
         options.json.write_bytes(msgspec.json.format(msgspec.json.encode(measurements)))
 

@@ -19,10 +19,9 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from rich.console import Console
-from rich.table import Table
 
-from bench._script import parser_of
-from bench.boots import Bench, measure_idle, running_deployment
+from bench._script import parser_of, print_table
+from bench.boots import CLOCK, Bench, Clock, measure_idle, running_deployment
 from cells.cell import Cell
 from cells.emptying import Emptier, Emptying, HostCondition, MoveOrder
 from cells.opts import RegistrySettings
@@ -39,6 +38,7 @@ from objects.process import AGENT_BINARY
 from service.periodic import wait_until
 
 PATIENCE_S = 300.0
+ACTIONS = ("os-stop", "os-start", "migrate", "os-migrateLive", "evacuate", "shelve", "unshelve")
 VALUES: dict[str, Any] = {
     "os-migrateLive": {"host": None, "block_migration": "auto"},
     "evacuate": {},
@@ -92,12 +92,10 @@ def opened_operators(bench: Bench) -> Iterator[Operators]:
         opened.close()
 
 
-def measure_cost(at: Operators, console: Console, names: Sequence[str], count: int, clock: dict[tuple[str, str], float]) -> None:
+def measure_cost(at: Operators, console: Console, names: Sequence[str], count: int, clock: Clock) -> None:
     """Statements and messages of one operation of each kind, the mean of ``count`` after each other."""
     bench = at.bench
-    table = Table(title="Statements and messages (answers included) of one operation", title_justify="left")
-    for heading in ("operation", "api", "cells", "all", "messages", "ms"):
-        table.add_column(heading)
+    rows = []
     bench.boot_servers("moved-", count)
     bench.wait("moved-", count)
     uuids = [server.uuid for server in at.list_servers("moved-")]
@@ -123,13 +121,12 @@ def measure_cost(at: Operators, console: Console, names: Sequence[str], count: i
                 by_place["api" if database == "api" else "cells"] += max(0.0, extra)
         sent = bench.messages.counts_by_method()
         answers = sum(number for (_, _, kind), number in sent.items() if kind.name == "CALL")
-        beats = sum(
-            number for (_, method, _), number in sent.items() if method in ("report_state", "update_resource_stats", "holdings")
-        )
+        beats = sum(number for (_, method, _), number in sent.items() if method in CLOCK)
         api, cells = by_place["api"] / count, by_place["cells"] / count
         messages = (sum(sent.values()) + answers - beats) / count
-        table.add_row(action, f"{api:.0f}", f"{cells:.0f}", f"{api + cells:.0f}", f"{messages:.1f}", f"{taken / count * 1000:.0f}")
-    console.print(table)
+        rows.append((action, f"{api:.0f}", f"{cells:.0f}", f"{api + cells:.0f}", f"{messages:.1f}", f"{taken / count * 1000:.0f}"))
+    title = "Statements and messages (answers included) of one operation"
+    print_table(console, title, ("operation", "api", "cells", "all", "messages", "ms"), rows)
 
 
 def empty_hosts(
@@ -153,15 +150,12 @@ def empty_hosts(
 
 
 def main() -> None:
-    parser = parser_of(__doc__, "a few seconds; the figures mean nothing")
-    options = parser.parse_args()
+    options = parser_of(__doc__, "a few seconds; the figures mean nothing").parse_args()
     console = Console(width=160)
     hosts, count, batch_count = (8, 1, 1) if options.smoke else (48, 10, 50)
     with running_deployment(hosts, 0, DeploymentTimes(stats_interval=3600.0)) as bench, opened_operators(bench) as at:
         clock, _ = measure_idle(bench, 2.0 if options.smoke else 12.0)
-        measure_cost(
-            at, console, ("os-stop", "os-start", "migrate", "os-migrateLive", "evacuate", "shelve", "unshelve"), count, clock
-        )
+        measure_cost(at, console, ACTIONS, count, clock)
         cell = next(cell for cell in at.registry.list_cells() if cell.name == "cell1")
         cell_hosts = sorted(at.registry.hosts_of(cell.uuid))
         for number in range(batch_count):

@@ -12,7 +12,6 @@ Idempotency-Key, as behind a load balancer. Fails where a promise does not hold.
 from __future__ import annotations
 
 import http.client
-import json
 import sys
 import threading
 import time
@@ -21,22 +20,21 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from rich.console import Console
 
-from bench._counters import Meter
-from bench._place import IMAGE, Client, prepared_region, start_processes
-from bench._script import needs_region, parser_of
-from deploy.local.region import Region
+from bench._place import Bench, Client, running_region
+from bench._script import parser_of
 from deploy.local.shape import Role, Shape
 from deploy.local.start import Start
 from objects.base import Object
 
 SETTLE_TIMEOUT_S = 180.0
 CLIENT_THREADS = 8
+TRIES = 4
+"""Of one boot, at two APIs by turns."""
 SMALL = Shape(cells=2, apis=2, supers=1, schedulers=1, conductors=1, agents=2)
 REASON = "No valid host was found"
 
@@ -59,16 +57,11 @@ SHORT = Sizes(even=8, races=0, rate=4.0, restarted=(Role.API, Role.SUPER))
 class Promises:
     """Loads on one region, and what must hold after them."""
 
-    def __init__(self, region: Region, sizes: Sizes, console: Console) -> None:
-        self._region = region
+    def __init__(self, bench: Bench, sizes: Sizes, console: Console) -> None:
+        self._region, self._meter, self._client = bench
         self._sizes = sizes
         self._console = console
-        self._client = Client(region)
-        self._meter = Meter(region)
-        self._hosts = len(region.notes.shape.list_hosts())
-
-    def close(self) -> None:
-        self._meter.close()
+        self._hosts = len(self._region.notes.shape.list_hosts())
 
     def check_even(self) -> None:
         """Concurrent boots on equal hosts, none of which is full."""
@@ -103,7 +96,7 @@ class Promises:
 
     def check_restarts(self) -> None:
         """Every process stopped and started again while boots come."""
-        load = Steady(self._region, self._client.flavor, self._sizes.rate)
+        load = Steady(self._client, self._sizes.rate)
         names = [member.name for member in self._region.notes.shape.list_members() if member.role in self._sizes.restarted]
         began = time.monotonic()
         Start(self._region, patience=240.0).restart_members(names)
@@ -144,9 +137,8 @@ class Promises:
 class Steady:
     """Single boots by the clock, each tried at one API and then at the others until one answers."""
 
-    def __init__(self, region: Region, flavor: str, rate: float) -> None:
-        self._addresses = [urlsplit(endpoint) for endpoint in region.notes.api_endpoints()]
-        self._flavor = flavor
+    def __init__(self, client: Client, rate: float) -> None:
+        self._client = client
         self._pause = 1 / rate
         self._stopping = threading.Event()
         self._sent = 0
@@ -168,62 +160,40 @@ class Steady:
             self._sent += 1
 
     def _boot_one(self, number: int) -> None:
-        server = {"name": f"steady{number}", "flavorRef": self._flavor, "imageRef": IMAGE, "min_count": 1, "max_count": 1}
         trouble = ""
-        for turn in range(2 * len(self._addresses)):
-            address = self._addresses[(number + turn) % len(self._addresses)]
+        for turn in range(TRIES):
             try:
-                trouble = self._send_request(address.hostname or "", address.port or 0, address.path, server)
+                self._client.boot_by_turns(f"steady{number}", number + turn)
+            except AssertionError as refusal:
+                trouble = str(refusal)
+                break
             except (OSError, http.client.HTTPException) as error:
                 trouble = f"{type(error).__name__}: {error}"
                 time.sleep(0.05 * turn)  # all may be restarting: the longer, the more have refused
             else:
-                break
-        if trouble:
-            self._failed.append(trouble)
-
-    def _send_request(self, host: str, port: int, path: str, server: dict[str, object]) -> str:
-        connection = http.client.HTTPConnection(host, port, timeout=60)
-        try:
-            headers = {"Content-Type": "application/json", "Idempotency-Key": str(server["name"])}
-            connection.request("POST", f"{path}/servers", json.dumps({"server": server}), headers)
-            answer = connection.getresponse()
-            content = answer.read()
-        finally:
-            connection.close()
-        return "" if answer.status == 202 else f"{answer.status}: {content[:200]!r}"
+                return
+        self._failed.append(trouble)
 
 
-def check_promises(shape: Shape, sizes: Sizes, console: Console) -> None:
+def check_promises(shape: Shape, sizes: Sizes, console: Console, *, smoke: bool) -> None:
     """On large hosts first; then on hosts with few slots."""
-    with prepared_region(shape, quorum=False, hurried=True) as region:
-        start_processes(region)
-        promises = Promises(region, sizes, console)
-        try:
-            promises.check_even()
-            promises.check_restarts()
-        finally:
-            promises.close()
+    with running_region(shape, smoke=smoke, messages=False) as bench:
+        promises = Promises(bench, sizes, console)
+        promises.check_even()
+        promises.check_restarts()
     if not sizes.races:
         return
-    with prepared_region(shape, quorum=False, slots=sizes.slots, hurried=True) as region:
-        start_processes(region)
-        promises = Promises(region, sizes, console)
-        try:
-            for number in range(sizes.races):
-                promises.run_race(number)
-                promises.delete_all()
-        finally:
-            promises.close()
+    with running_region(shape, smoke=smoke, messages=False, slots=sizes.slots) as bench:
+        promises = Promises(bench, sizes, console)
+        for number in range(sizes.races):
+            promises.run_race(number)
+            promises.delete_all()
 
 
 def main() -> None:
-    parser = parser_of(__doc__, "in small, once")
-    options = parser.parse_args()
-    console = Console(width=160)
-    shape, sizes = (SMALL, SHORT) if options.smoke else (Shape(), Sizes())
-    with needs_region(smoke=options.smoke):
-        check_promises(shape, sizes, console)
+    smoke = parser_of(__doc__, "in small, once").parse_args().smoke
+    shape, sizes = (SMALL, SHORT) if smoke else (Shape(), Sizes())
+    check_promises(shape, sizes, Console(width=160), smoke=smoke)
 
 
 if __name__ == "__main__":

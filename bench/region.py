@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
@@ -28,34 +28,37 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 import msgspec
 from rich.console import Console
 
-from bench._counters import Meter
 from bench._load import Load, Measured, Sizes
-from bench._place import Client, prepared_region, start_processes
+from bench._place import SMALL, running_region
 from bench._report import print_report
-from bench._script import needs_region, parser_of
+from bench._script import parser_of
+from deploy.local.backing import Backing
 from deploy.local.shape import Shape
 
-SMALL = Shape(apis=1, supers=1, schedulers=1, conductors=1, agents=2)
 SHORT = Sizes(idle=2.0, alone=3, singles=24, crowds=1, crowd=10, large=60)
+QUORUM = "?rabbit_quorum_queue=true"
 
 
-def measure_region(shape: Shape, sizes: Sizes, *, quorum: bool, console: Console) -> Measured:
+class QuorumBacking(Backing):
+    """Its broker's URLs ask for quorum queues: in the files of all processes and in the cell mappings."""
+
+    def make_hosts(self, names: Iterable[str]) -> Mapping[str, str]:
+        return {name: url + QUORUM for name, url in super().make_hosts(names).items()}
+
+
+KINDS = {"classic": Backing, "quorum": QuorumBacking}
+
+
+def measure_region(kind: str, console: Console, *, smoke: bool) -> Measured:
     """Start a region, run everything on it, stop it."""
     began = time.monotonic()
 
     def print_stage(stage: str) -> None:
-        kind = "quorum" if quorum else "classic"
         console.print(f"[{time.monotonic() - began:4.0f} s] {kind} queues: {stage}", markup=False, highlight=False)
 
-    print_stage("making a region")
-    with prepared_region(shape, quorum=quorum) as region:
-        meter = Meter(region)
-        try:
-            print_stage("starting its processes")
-            start_processes(region)
-            return Load(meter, Client(region)).run_all(sizes, print_stage)
-        finally:
-            meter.close()
+    print_stage("making a region and starting its processes")
+    with running_region(SMALL if smoke else Shape(), smoke=smoke, backing=KINDS[kind]) as bench:
+        return Load(bench.meter, bench.client).run_all(SHORT if smoke else Sizes(), print_stage)
 
 
 def main() -> None:
@@ -63,11 +66,8 @@ def main() -> None:
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all that was measured here")
     options = parser.parse_args()
     console = Console(width=160)
-    shape, sizes = (SMALL, SHORT) if options.smoke else (Shape(), Sizes())
-    measured_by_queue: Mapping[str, Measured]
-    with needs_region(smoke=options.smoke):
-        kinds = ("quorum",) if options.smoke else ("classic", "quorum")
-        measured_by_queue = {kind: measure_region(shape, sizes, quorum=kind == "quorum", console=console) for kind in kinds}
+    kinds = ("quorum",) if options.smoke else tuple(KINDS)
+    measured_by_queue = {kind: measure_region(kind, console, smoke=options.smoke) for kind in kinds}
     print_report(measured_by_queue[kinds[0]], measured_by_queue[kinds[-1]], console)
     if options.json:
         options.json.write_bytes(msgspec.json.format(msgspec.json.encode(measured_by_queue)))

@@ -15,29 +15,25 @@ from __future__ import annotations
 import re
 import sys
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from rich.console import Console
-from rich.table import Table
 
 from bench._counters import Meter, subtract_values
 from bench._load import SETTLE_S
-from bench._place import Client, CountingBacking, prepared_region, start_processes
-from bench._script import needs_region, parser_of
+from bench._place import SMALL, Client, CountingBacking, running_region
+from bench._script import EVERY, parser_of, print_table
 from deploy.local.region import Region
 from deploy.local.shape import Shape
 from service.periodic import wait_until
 
 BOOT_TIMEOUT_S = 60.0
 TEXT_WIDTH = 110
-ENABLE = (
-    "UPDATE performance_schema.setup_consumers SET enabled = 'YES' "
-    "WHERE name IN ('events_statements_current', 'events_statements_history_long')"
-)
 FORGET = "TRUNCATE performance_schema.events_statements_history_long"
 READ = """
 SELECT attrs.attr_value, events.current_schema, events.digest_text, COUNT(*)
@@ -54,6 +50,8 @@ WORK = ("SELECT", "INSERT", "UPDATE", "DELETE", "REPLACE", "WITH", "(SELECT")
 
 Rates = Mapping[tuple[str, str, str], float]
 """Statements by (role, database, text)."""
+Measured = tuple[Rates, Mapping[str, float], Mapping[str, float]]
+"""Statements; messages by kind; CPU ms by role."""
 
 
 class Listener:
@@ -63,7 +61,6 @@ class Listener:
         self._region = region
         self._meter = meter
         self._limit = int(meter.query_rows(HISTORY_SIZE)[0][0])
-        meter.query_rows(ENABLE)
 
     def forget_statements(self) -> None:
         self._meter.query_rows(FORGET)
@@ -81,7 +78,7 @@ class Listener:
         return counts
 
 
-def measure_idle(listener: Listener, meter: Meter, seconds: float) -> tuple[Rates, Mapping[str, float], Mapping[str, float]]:
+def measure_idle(listener: Listener, meter: Meter, seconds: float) -> Measured:
     """Per second: statements, messages, and CPU ms by role."""
     time.sleep(SETTLE_S)
     counts, asked_at = meter.read_counts(), time.monotonic()
@@ -98,17 +95,19 @@ def measure_idle(listener: Listener, meter: Meter, seconds: float) -> tuple[Rate
     )
 
 
-def measure_boots(
-    listener: Listener, meter: Meter, client: Client, number: int, still: tuple[Rates, Mapping[str, float], Mapping[str, float]]
-) -> tuple[Rates, Mapping[str, float], Mapping[str, float]]:
+def measure_boots(listener: Listener, meter: Meter, client: Client, number: int, still: Measured) -> Measured:
     """Per boot, one after the other, without what an idle region runs in the same time."""
     counts, asked_at = meter.read_counts(), time.monotonic()
     cpu, begun = meter.cpu_by_role(), time.monotonic()
     listener.forget_statements()
     query = "SELECT COUNT(*) FROM api.instance_mappings WHERE name LIKE 'alone%%' AND state = 'active'"
+
+    def is_active(servers: int) -> bool:
+        return int(meter.query_rows(query)[0][0]) >= servers
+
     for done in range(number):
         client.boot_servers(f"alone{done}-")
-        assert wait_until(lambda done=done: int(meter.query_rows(query)[0][0]) > done, BOOT_TIMEOUT_S), "not ACTIVE"  # type: ignore[misc]  # bound at once
+        assert wait_until(partial(is_active, done + 1), BOOT_TIMEOUT_S), "not ACTIVE"
     used, boot_seconds = subtract_values(meter.cpu_by_role(), cpu), time.monotonic() - begun
     time.sleep(SETTLE_S)
     statement_counts, taken = listener.read_statements(), time.monotonic() - begun
@@ -121,29 +120,24 @@ def measure_boots(
     )
 
 
-def show_rates(console: Console, title: str, rates: tuple[Rates, Mapping[str, float], Mapping[str, float]], least: float) -> None:
+def show_rates(console: Console, title: str, rates: Measured, least: float) -> None:
     """Print the table. Rows below ``least`` are only in the sums."""
     statements, messages, cpu = rates
-    table = Table(title=title, title_justify="left")
-    for heading in ("role", "database", "number", "statement or messages"):
-        table.add_column(heading, justify="right" if heading == "number" else "left")
-    sums: Counter[str] = Counter()
+    sums: defaultdict[str, float] = defaultdict(float)
     for (role, _, _), number in statements.items():
-        sums[role] += number  # type: ignore[assignment]  # typed as a count
-    for (role, database, text), number in sorted(statements.items(), key=lambda item: (item[0][0], -item[1])):
-        if number >= least:
-            table.add_row(role, database, f"{number:.2f}", shorten_statement(text))
-    for role, number in sorted(sums.items()):
-        table.add_row(role, "all", f"{number:.2f}", "statements", style="bold")
-    table.add_row("all", "all", f"{sum(sums.values()):.2f}", "statements", style="bold")
-    for kind, number in sorted(messages.items()):
-        if number >= least:
-            table.add_row("", "", f"{number:.2f}", kind)
-    table.add_row("all", "", f"{sum(messages.values()):.2f}", "messages", style="bold")
-    for role, number in sorted(cpu.items()):
-        table.add_row(role, "", f"{number:.1f}", "CPU ms")
-    table.add_row("all", "", f"{sum(cpu.values()):.1f}", "CPU ms", style="bold")
-    console.print(table)
+        sums[role] += number
+    rows = [
+        (shorten_statement(text), f"{role}, {database}", f"{number:.2f}")
+        for (role, database, text), number in sorted(statements.items(), key=lambda item: (item[0][0], -item[1]))
+        if number >= least
+    ]
+    rows += [("statements", role, f"{number:.2f}") for role, number in sorted(sums.items())]
+    rows.append((EVERY, "statements", f"{sum(sums.values()):.2f}"))
+    rows += [(kind, "", f"{number:.2f}") for kind, number in sorted(messages.items()) if number >= least]
+    rows.append((EVERY, "messages", f"{sum(messages.values()):.2f}"))
+    rows += [("CPU ms", role, f"{number:.1f}") for role, number in sorted(cpu.items())]
+    rows.append((EVERY, "CPU ms", f"{sum(cpu.values()):.1f}"))
+    print_table(console, title, ("statement or messages", "role and database", "number"), rows)
 
 
 def shorten_statement(text: str) -> str:
@@ -174,19 +168,14 @@ def main() -> None:
     seconds, number = options.idle, options.boots
     if options.smoke:
         options.calm = SETTLE_S
-        shape, seconds, number = Shape(apis=1, supers=1, schedulers=1, conductors=1, agents=2), 2.0, 2
-    with needs_region(smoke=options.smoke), prepared_region(shape, backing=CountingBacking) as region:
-        meter = Meter(region)
-        try:
-            listener = Listener(region, meter)
-            start_processes(region)
-            Client(region).boot_servers("warm")
-            time.sleep(options.calm)  # pauses grow until then
-            still = measure_idle(listener, meter, seconds)
-            show_rates(console, "Idle, per second", still, 0.01)
-            show_rates(console, "One boot alone", measure_boots(listener, meter, Client(region), number, still), 0.05)
-        finally:
-            meter.close()
+        shape, seconds, number = SMALL, 2.0, 2
+    with running_region(shape, smoke=options.smoke, backing=CountingBacking) as (region, meter, client):
+        listener = Listener(region, meter)
+        client.boot_servers("warm")
+        time.sleep(options.calm)  # pauses grow until then
+        still = measure_idle(listener, meter, seconds)
+        show_rates(console, "Idle, per second", still, 0.01)
+        show_rates(console, "One boot alone", measure_boots(listener, meter, client, number, still), 0.05)
 
 
 if __name__ == "__main__":

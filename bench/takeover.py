@@ -11,44 +11,40 @@ started again only for the next round.
 
 from __future__ import annotations
 
-import configparser
 import contextlib
 import os
 import signal
 import statistics
 import sys
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import sqlalchemy as sa
 
-from bench._place import Client, prepared_region, start_processes
-from bench._script import needs_region, parser_of
+from bench._place import Bench, running_region, start_processes
+from bench._script import parser_of
 from db.api.rows.tables import build_requests
 from db.api.servers import mappings
 from db.sql.engine import Database
 from deploy.local.processes import is_master
-from deploy.local.region import Region
 from deploy.local.shape import Shape
 from service.periodic import wait_until
 
 SHAPE = Shape(cells=1, apis=1, supers=2, schedulers=1, conductors=2, agents=2)
-SHORTENED_OPTIONS = ("lease_seconds", "sweep_interval", "service_down_time", "resend_age")
-"""Options of conductors that a region sets; without them the defaults hold."""
 BOOTS_PER_REQUEST = 40
 TAKEOVER_TIMEOUT_S = 120.0
 
 
-class Bench:
-    """A region that serves, and its API database to look into."""
+class Kills:
+    """Kills in a region that serves, whose API database it looks into."""
 
-    def __init__(self, region: Region) -> None:
-        self.region = region
-        self.client = Client(region)
-        self.database = Database(region.folder.database_url("api"), name="api")
+    def __init__(self, bench: Bench) -> None:
+        self.region = bench.region
+        self.client = bench.client
+        self.database = Database(bench.region.folder.database_url("api"), name="api")
         self._posts = 0
 
     def boot_batch(self) -> str:
@@ -126,19 +122,6 @@ class Bench:
             raise TimeoutError(f"not after {TAKEOVER_TIMEOUT_S:g} s")
 
 
-def use_defaults(files: Iterable[Path]) -> None:
-    """Take the options of SHORTENED_OPTIONS out of configuration files."""
-    for file in files:
-        parser = configparser.ConfigParser(interpolation=None, strict=False)
-        parser.read(file)
-        if parser.has_section("conductor"):
-            for option in SHORTENED_OPTIONS:
-                parser.remove_option("DEFAULT", option)
-                parser.remove_option("conductor", option)
-            with file.open("w") as written:
-                parser.write(written)
-
-
 def print_times(label: str, seconds: Sequence[float]) -> None:
     print(f"{label:<75} median {statistics.median(seconds):5.1f} s, longest {max(seconds):5.1f} s, of {len(seconds)}", flush=True)
 
@@ -147,16 +130,14 @@ def main() -> None:
     parser = parser_of(__doc__, "one kill of each; the figures mean nothing")
     smoke = parser.parse_args().smoke
     rounds = 1 if smoke else 10
-    with needs_region(smoke=smoke), prepared_region(SHAPE, quorum=False, hurried=True) as region:
-        use_defaults(region.folder.etc.glob("*.conf"))
-        start_processes(region)
-        bench = Bench(region)
-        takeovers = [bench.super_conductor() for _ in range(rounds)]
+    with running_region(SHAPE, smoke=smoke, messages=False) as bench:
+        kills = Kills(bench)
+        takeovers = [kills.super_conductor() for _ in range(rounds)]
         print_times("super conductor killed: until its leases were taken over or decided", [taken for taken, _ in takeovers])
         print_times("super conductor killed: until its servers were ACTIVE", [done for _, done in takeovers])
-        cell = [bench.cell_conductor(number) for number in range(rounds)]
+        cell = [kills.cell_conductor(number) for number in range(rounds)]
         print_times("cell's conductor killed: until all that was under way was ACTIVE", [done for done, _ in cell])
-        bench.database.dispose_connections()
+        kills.database.dispose_connections()
 
 
 if __name__ == "__main__":

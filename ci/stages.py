@@ -64,6 +64,11 @@ ACCEPT = ("SC_TEST_ACCEPT_MISSING", "ACCEPT_MISSING")
 """Variables of which any but an empty one accepts that a server cannot be had; ``make`` passes the second on."""
 
 
+def is_missing_accepted() -> bool:
+    """Whether a run is good that does without what this machine cannot have."""
+    return any(os.environ.get(variable) for variable in ACCEPT)
+
+
 class StageFailed(Exception):
     """A command of a stage ended with an error; its output has said why."""
 
@@ -301,7 +306,7 @@ def bench_smoke() -> None:
 
 def run_short_chaos() -> None:
     """Load and faults on a region of real processes for 40 seconds, and the strict verdict."""
-    if not region_can_be_had() and any(os.environ.get(variable) for variable in ACCEPT):
+    if not region_can_be_had() and is_missing_accepted():
         print("  RabbitMQ or MariaDB is not installed: left out")
         return
     run_chaos("--seed", "1", "--duration", "40")
@@ -309,7 +314,7 @@ def run_short_chaos() -> None:
 
 def chaos_libvirt() -> None:
     """Half a minute of that with real guests."""
-    if (not region_can_be_had() or not _guests_can_be_had()) and any(os.environ.get(variable) for variable in ACCEPT):
+    if (not region_can_be_had() or not _guests_can_be_had()) and is_missing_accepted():
         print("  RabbitMQ, MariaDB or a hypervisor is not installed: left out")
         return
     run_chaos("--driver", "libvirt", "--seed", "1", "--duration", "30")
@@ -317,7 +322,7 @@ def chaos_libvirt() -> None:
 
 def run_mixed_releases() -> None:
     """45 seconds with two releases: every process changes from the older one to this one, back, and to this one again."""
-    if not region_can_be_had() and any(os.environ.get(variable) for variable in ACCEPT):
+    if not region_can_be_had() and is_missing_accepted():
         print("  RabbitMQ or MariaDB is not installed: left out")
         return
     older = older_release()
@@ -480,7 +485,7 @@ def say_missing(missing: Sequence[str]) -> bool:
     """Name the servers this run did without, last of all. Whether that is accepted."""
     if not missing:
         return True
-    accepted = any(os.environ.get(variable) for variable in ACCEPT)
+    accepted = is_missing_accepted()
     print()
     for line in missing:
         print(line)
