@@ -28,7 +28,7 @@ help:
 	@echo "make demo CONFIG=region   the same on a region: RabbitMQ, MariaDB, 2 cells, 30 commands of their own"
 	@echo "make region [STATE=dir]   start such a region, and leave it running (docs/local-region.md)"
 	@echo "make region-status, make region-down   show its processes; stop it"
-	@echo "make test [STAGES='...']  every check: lint audit typing site unit functional libvirt wheel bench-smoke chaos mixed chaos-libvirt, and by name: properties matrix newest nova-schemas nova-filters fuzz clients install clusters"
+	@echo "make test [STAGES='...']  every check, or the stages that are named; python ci/stages.py --help lists them"
 	@echo "make bench-region         what a boot costs such a region: statements, messages, CPU, memory, time (ten minutes)"
 	@echo "make chaos [CHAOS='...']  two minutes of load and faults on such a region, and a strict verdict (docs/chaos.md)"
 	@echo "make chaos DRIVER=libvirt the same with real guests, whose QEMU processes are counted"

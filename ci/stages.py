@@ -21,6 +21,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
@@ -47,12 +48,6 @@ Files count, not tests: a fixture that fails once, such as a region that does no
 
 unsteady: list[str] = []
 """Tests that failed in company and passed by themselves, and runs of chaos that failed once: named last of all, to be mended."""
-
-SERVED = ("functional", "install", "matrix")
-"""Stages that are given a RabbitMQ, a MariaDB and a PostgreSQL: see ``ci/servers.py``."""
-
-WITH_GUESTS = ("libvirt", "bench-smoke", "chaos-libvirt")
-"""Stages that are given a hypervisor: see ``ci/hypervisor.py``."""
 
 FIRST_SCHEMA = "db/api/migrations/versions/0040_initial.py"
 """No older release can be upgraded to this one: until there is a tag, the commit that added this is the older release."""
@@ -306,25 +301,16 @@ def bench_smoke() -> None:
 
 def run_short_chaos() -> None:
     """Load and faults on a region of real processes for 40 seconds, and the strict verdict."""
-    if not region_can_be_had() and is_missing_accepted():
-        print("  RabbitMQ or MariaDB is not installed: left out")
-        return
     run_chaos("--seed", "1", "--duration", "40")
 
 
 def chaos_libvirt() -> None:
     """Half a minute of that with real guests."""
-    if (not region_can_be_had() or not _guests_can_be_had()) and is_missing_accepted():
-        print("  RabbitMQ, MariaDB or a hypervisor is not installed: left out")
-        return
     run_chaos("--driver", "libvirt", "--seed", "1", "--duration", "30")
 
 
 def run_mixed_releases() -> None:
     """45 seconds with two releases: every process changes from the older one to this one, back, and to this one again."""
-    if not region_can_be_had() and is_missing_accepted():
-        print("  RabbitMQ or MariaDB is not installed: left out")
-        return
     older = older_release()
     command = ("git", "-C", str(ROOT), "cat-file", "-e", f"{older}^{{commit}}")
     if subprocess.run(command, check=False, capture_output=True).returncode:
@@ -363,18 +349,15 @@ def run_clusters() -> None:
     )
 
 
-def _guests_can_be_had() -> bool:
-    from tests.support import libvirt_host
-
-    return not libvirt_host.why_missing()
-
-
-def region_can_be_had() -> bool:
+def lacks_region(stage: Stage) -> bool:
+    """Whether the stage runs a region, and this machine has not all that it needs."""
     # Only here: some stages run where not all that this needs is installed.
     from deploy import packages
     from deploy.servers import MariaDB, RabbitMQ
+    from tests.support import libvirt_host
 
-    return all(packages.find_program(server.PROGRAM, server.PLACES) for server in (RabbitMQ, MariaDB))
+    lacks_guests = stage.guests and libvirt_host.why_missing()
+    return bool(lacks_guests or not all(packages.find_program(server.PROGRAM, server.PLACES) for server in (RabbitMQ, MariaDB)))
 
 
 def build_site() -> None:
@@ -382,43 +365,69 @@ def build_site() -> None:
     run(sys.executable, ROOT / "ci" / "site.py")
 
 
-STAGES: dict[str, Callable[[], None]] = {
-    "lint": check_style,
-    "audit": run_audit,
-    "typing": check_types,
-    "site": build_site,
-    "unit": run_unit_tests,
-    "functional": run_functional_tests,
-    "libvirt": run_libvirt_tests,
-    "wheel": check_wheel,
-    "bench-smoke": bench_smoke,
-    "chaos": run_short_chaos,
-    "mixed": run_mixed_releases,
-    "chaos-libvirt": chaos_libvirt,
+class Stage(NamedTuple):
+    """One stage of the check. This list is the only one: tox and the jobs of CI read it.
+
+    ``job``: the job of CI that runs it; empty: it runs only where it is named, as what it checks is built on request, is more of
+    what the others do, or is part of another stage. ``servers``: it is given a RabbitMQ, a MariaDB and a PostgreSQL (see
+    ``ci/servers.py``). ``guests``: it is given a hypervisor (see ``ci/hypervisor.py``).
+    ``region``: it runs a region, and is left out where that cannot be had and this is accepted.
+    """
+
+    run: Callable[[], None]
+    job: str = ""
+    servers: bool = False
+    guests: bool = False
+    region: bool = False
+
+
+STAGES = {
+    "lint": Stage(check_style, job="quick"),
+    "audit": Stage(run_audit, job="quick"),
+    "typing": Stage(check_types, job="quick"),
+    "site": Stage(build_site, job="quick"),
+    "unit": Stage(run_unit_tests, job="quick"),
+    "functional": Stage(run_functional_tests, job="functional", servers=True),
+    "libvirt": Stage(run_libvirt_tests, job="guests", guests=True),
+    "wheel": Stage(check_wheel, job="regions"),
+    "bench-smoke": Stage(bench_smoke, job="regions", guests=True),
+    "chaos": Stage(run_short_chaos, job="regions", region=True),
+    "mixed": Stage(run_mixed_releases, job="regions", region=True),
+    "chaos-libvirt": Stage(chaos_libvirt, job="guests", guests=True, region=True),
+    "properties": Stage(run_property_tests),
+    "matrix": Stage(run_matrix, servers=True),
+    "newest": Stage(check_newest),
+    "nova-schemas": Stage(nova_schemas),
+    "nova-filters": Stage(nova_filters),
+    "fuzz": Stage(fuzz_api),
+    "clients": Stage(run_client_tests),
+    "install": Stage(check_install, servers=True),
+    "clusters": Stage(run_clusters),
+    "installed": Stage(check_installed),
 }
-BY_NAME: dict[str, Callable[[], None]] = {
-    "properties": run_property_tests,
-    "matrix": run_matrix,
-    "newest": check_newest,
-    "nova-schemas": nova_schemas,
-    "nova-filters": nova_filters,
-    "fuzz": fuzz_api,
-    "clients": run_client_tests,
-    "install": check_install,
-    "clusters": run_clusters,
-}
-"""Stages that run only where they are named: what they check is built on request, or is more of what the others do."""
-PARTS: dict[str, Callable[[], None]] = {"installed": check_installed}
-"""What can be asked for by name but is part of another stage."""
+USUAL = tuple(name for name, stage in STAGES.items() if stage.job)
+"""What runs where no stage is named."""
+
+
+def list_jobs() -> dict[str, list[str]]:
+    """The stages of each job of CI."""
+    return {job: [name for name in USUAL if STAGES[name].job == job] for job in dict.fromkeys(STAGES[name].job for name in USUAL)}
 
 
 def main(arguments: Sequence[str]) -> int:
-    named = ", ".join(BY_NAME)
-    parser = argparse.ArgumentParser(description=f"Run the stages of the check: those that are named, else all but {named}.")
-    parser.add_argument("stages", nargs="*", metavar="stage", help=", ".join(STAGES | BY_NAME))
-    names = parser.parse_args(arguments).stages or list(STAGES)
-    if unknown := [name for name in names if name not in STAGES | BY_NAME | PARTS]:
-        parser.error(f"no stage is called {', '.join(unknown)}; there are {', '.join(STAGES | BY_NAME)}")
+    by_name = ", ".join(name for name in STAGES if name not in USUAL)
+    parser = argparse.ArgumentParser(
+        description=f"Run stages of the check: {', '.join(USUAL)}; only where they are named: {by_name}."
+    )
+    parser.add_argument("stages", nargs="*", metavar="stage", help="the first ones, if none is named")
+    parser.add_argument("--jobs", action="store_true", help="run nothing, and print the stages of each job of CI as JSON")
+    options = parser.parse_args(arguments)
+    if options.jobs:
+        print(json.dumps([" ".join(names) for names in list_jobs().values()]))
+        return 0
+    names = options.stages or list(USUAL)
+    if unknown := [name for name in names if name not in STAGES]:
+        parser.error(f"no stage is called {', '.join(unknown)}; there are {', '.join(STAGES)}")
 
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))  # through everything that cleans up
     results: list[tuple[str, float, str]] = []
@@ -427,8 +436,11 @@ def main(arguments: Sequence[str]) -> int:
         print(f"== {name}", flush=True)
         began = time.monotonic()
         try:
-            with given_servers(name, missing):
-                (STAGES | BY_NAME | PARTS)[name]()
+            with given_servers(STAGES[name], missing):
+                if STAGES[name].region and is_missing_accepted() and lacks_region(STAGES[name]):
+                    print("  RabbitMQ, MariaDB or a hypervisor is not installed: left out")
+                else:
+                    STAGES[name].run()
         except StageFailed as error:
             result = f"FAILED ({error})"
         else:
@@ -447,11 +459,11 @@ def main(arguments: Sequence[str]) -> int:
 
 
 @contextlib.contextmanager
-def given_servers(name: str, missing: list[str]) -> Iterator[None]:
+def given_servers(stage: Stage, missing: list[str]) -> Iterator[None]:
     """The servers a stage wants, in the environment of its commands; what cannot be had is added to ``missing``."""
-    if name in WITH_GUESTS:
+    if stage.guests:
         _provide_hypervisor(missing)
-    if name not in SERVED:
+    if not stage.servers:
         yield
         return
     # Only here: some stages run where not all that this needs is installed.
