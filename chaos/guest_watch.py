@@ -6,11 +6,12 @@ import time
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 
-from chaos.judge import CAUSE_WINDOW_S, MIN_OUTAGE_S, Violation
+from chaos.judge import CAUSE_WINDOW_S, MIN_OUTAGE_S
 from chaos.watcher import Watcher
 from chaos.weather import Weather
 from cli.standalone.demo.evidence import Evidence
 from cli.standalone.demo.hosts import HostFindings
+from cli.standalone.demo.verdict import Violation
 from objects.base import Object
 from objects.operation import Operation, OperationKind, Outcome
 
@@ -58,7 +59,7 @@ class GuestWatch(Watcher):
                 body for body, host in double.guests if weather.host_outage(host, double.at, CAUSE_WINDOW_S) < MIN_OUTAGE_S
             }
             if len(reachable) > 1:
-                yield Violation(what=f"{server}: ran twice at {double.at:.1f}: {sorted(double.guests)}")
+                yield Violation(message=f"{server}: ran twice at {double.at:.1f}: {sorted(double.guests)}")
 
     def list_lost_disks(self, evidence: Evidence) -> Iterator[Violation]:
         """Servers whose disk has lost what was once written to it. ``evidence``: at rest."""
@@ -77,7 +78,7 @@ class GuestWatch(Watcher):
                 came_from.append(move.source_uuid)
             most = max(self.writes.get((body, disk.image_id), 0) for body in came_from)
             if most > disk.writes:
-                yield Violation(what=f"{server.uuid}: {most} writes were on its disk, {disk.writes} are left: {came_from}")
+                yield Violation(message=f"{server.uuid}: {most} writes were on its disk, {disk.writes} are left: {came_from}")
 
     def _read_running(self) -> dict[str, frozenset[tuple[str, str]]]:
         bodies_by_server: dict[str, set[tuple[str, str]]] = defaultdict(set)

@@ -13,8 +13,9 @@ from typing import Any
 
 import requests
 
-from chaos.plan import PROJECT, Act, Boot
-from objects.base import Object
+from chaos.plan import PROJECT, Boot
+from cli.standalone.demo.boots import Act
+from cli.standalone.demo.verdict import AcceptedBoot
 
 CLIENT_THREADS = 16
 REQUEST_TIMEOUT_S = 40.0
@@ -22,14 +23,6 @@ REQUEST_TIMEOUT_S = 40.0
 MAX_PAUSE_S = 2.0
 
 Job = Callable[[], None]
-
-
-class AcceptedBoot(Object, frozen=True, kw_only=True):
-    """One boot that was answered with 202: its servers by what the API listed, its time in seconds since the epoch."""
-
-    boot: Boot
-    uuids: tuple[str, ...]
-    at: float
 
 
 class Load:
@@ -107,7 +100,7 @@ class Load:
 
     def _send_boot(self, boot: Boot) -> None:
         key = {"Idempotency-Key": f"chaos-{self._seed}-{boot.number}"}
-        body = boot.boot_body(self._groups[boot.group.name] if boot.group else None)
+        body = boot.boot_body(self._groups)
         answer = self._ask_until_answered("POST", "servers", 202, json=body, headers=key)
         first = answer["server"]["id"]
         at = time.time()

@@ -16,9 +16,8 @@ from chaos.mixed import OldCommands
 from chaos.plan import Boot
 from chaos.proxy import Proxies
 from chaos.real_hosts import RealHosts
+from cli.standalone.demo.boots import define_flavors, define_groups
 from cli.standalone.demo.hosts import HostFindings, SimulatedFindings
-from db.api.claims import server_groups
-from db.sql.engine import Database
 from deploy import ports
 from deploy.local.backing import Backing
 from deploy.local.folder import Folder
@@ -122,15 +121,6 @@ def open_place(
                 signal.signal(number, handler)
 
 
-def group_uuids(region: Region) -> dict[str, str]:
-    """The uuids of the groups, by name."""
-    database = Database(region.folder.database_url("api"), name="api")
-    try:
-        return {group.name: group.uuid for group in database.read(server_groups.list_all)}
-    finally:
-        database.dispose_connections()
-
-
 def _use_own_links(folder: Folder, shape: Shape, cell: str, proxies: Proxies) -> None:
     """The cell's own processes take the cell's own links: its conductors, and its agents, each of which has a URL of the bus."""
     for name in (f"{cell}.conf", *(f"{host.name}.conf" for host in shape.list_hosts() if host.cell == cell)):
@@ -175,8 +165,5 @@ def _use_real_hosts(folder: Folder, shape: Shape, planned: Sequence[Boot], real:
 
 def define_resources(region: Region, planned: Sequence[Boot]) -> None:
     """Make the flavors and groups of the load."""
-    for flavor in plan.FLAVORS:
-        amounts = ("--vcpus", str(flavor.vcpus), "--ram", str(flavor.ram), "--disk", "0")
-        region.commands.run("flavor", "create", flavor.name, "--id", flavor.name, *amounts)
-    for group in plan.groups_of(planned):
-        region.commands.run("group", "create", group.name, "--policy", group.policy, "--project", plan.PROJECT)
+    define_flavors(region.commands, plan.FLAVORS)
+    define_groups(region.commands, plan.groups_of(planned), plan.PROJECT)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import enum
 import random
 import uuid
 from collections.abc import Sequence
@@ -10,32 +9,13 @@ from typing import Any
 
 import msgspec
 
-from compute.simulated import METADATA_KEY, SpawnOutcome
-from objects.base import Object
+from cli.standalone.demo.boots import IMAGE, Act, Expected, FlavorPlan, GroupPlan, PlannedBoot
+from compute.simulated import SpawnOutcome
 from objects.group import GroupPolicy
 
 PROJECT = "chaos"
-IMAGE = "70a599e0-31e7-49b7-b260-868f441e862b"
 MISSING_IMAGE = "70a599e0-31e7-49b7-b260-868f441e862c"
 """No image: real hosts cannot build from it."""
-
-
-class Expected(enum.StrEnum):
-    """What must come of a boot that nobody deletes."""
-
-    ACTIVE = "active"
-    NO_VALID_HOST = "no valid host"
-    EXHAUSTED = "attempts exhausted"
-    ABORTED = "aborted"
-    TOGETHER = "all active or none"
-
-
-class FlavorPlan(Object, frozen=True, kw_only=True):
-    """MiB of memory. No disk."""
-
-    name: str
-    vcpus: int
-    ram: int
 
 
 SMALL = FlavorPlan(name="chaos.small", vcpus=1, ram=64)
@@ -45,59 +25,20 @@ GIANT = FlavorPlan(name="chaos.giant", vcpus=1, ram=1 << 30)
 FLAVORS = (SMALL, LARGE, GIANT)
 
 
-class Group(Object, frozen=True, kw_only=True):
-    name: str
-    policy: GroupPolicy
+class Boot(PlannedBoot, frozen=True, kw_only=True):
+    """A boot ``at`` seconds after the load began. ``repeats``: its POST is sent again once it was answered.
 
-
-class Act(Object, frozen=True, kw_only=True):
-    """An action on a server, ``after`` seconds from its acceptance."""
-
-    after: float
-    name: str
-    value: Any = None
-
-
-class Boot(Object, frozen=True, kw_only=True):
-    """One POST: ``count`` servers, ``at`` seconds after the load began.
-
-    ``simulated`` scripts how its spawns end, on some hosts or on all; on real hosts only ``image`` can. ``delete_after`` seconds
-    from its acceptance the first ``deletes`` of its servers are deleted. ``repeats``: the POST is sent again once it was answered.
-    ``acts``: on its last server.
+    On real hosts no script can make it fail: only ``image`` can.
     """
 
     number: int
     at: float
     flavor: FlavorPlan = SMALL
-    count: int = 1
-    group: Group | None = None
-    simulated: str | None = None
-    image: str = IMAGE
-    expected: Expected = Expected.ACTIVE
-    deletes: int = 0
-    delete_after: float = 0.0
     repeats: bool = False
-    all_or_nothing: bool = False
-    acts: tuple[Act, ...] = ()
 
     @property
     def request_name(self) -> str:
         return f"chaos-{self.number}"
-
-    def server_names(self) -> tuple[str, ...]:
-        """The names its servers get; no two boots share one."""
-        return (
-            (self.request_name,) if self.count == 1 else tuple(f"{self.request_name}-{number + 1}" for number in range(self.count))
-        )
-
-    def boot_body(self, group_uuid: str | None) -> dict[str, Any]:
-        """The body of ``POST /servers``."""
-        counts = {"min_count": self.count, "max_count": self.count}
-        server: dict[str, Any] = {"name": self.request_name, "flavorRef": self.flavor.name, "imageRef": self.image, **counts}
-        if self.simulated:
-            server["metadata"] = {METADATA_KEY: self.simulated}
-        hints = {"group": group_uuid} if group_uuid else {"all_or_nothing": True} if self.all_or_nothing else {}
-        return {"server": server} | ({"os:scheduler_hints": hints} if hints else {})
 
 
 SCRIPTED = (
@@ -141,14 +82,14 @@ class _Groups:
 
     def __init__(self) -> None:
         self._group_count = 0
-        self._open: dict[GroupPolicy, tuple[Group, int]] = {}
+        self._open: dict[GroupPolicy, tuple[GroupPlan, int]] = {}
 
-    def take_group(self, policy: GroupPolicy, count: int) -> Group:
+    def take_group(self, policy: GroupPolicy, count: int) -> GroupPlan:
         """A group of this policy with room for ``count`` more."""
         group, members = self._open.get(policy, (None, 0))
         if group is None or members + count > GROUP_SIZE_LIMITS[policy]:
             self._group_count += 1
-            group, members = Group(name=f"group-{self._group_count}", policy=policy), 0
+            group, members = GroupPlan(name=f"group-{self._group_count}", policy=policy), 0
         self._open[policy] = (group, members + count)
         return group
 
@@ -219,7 +160,7 @@ def _plan_acts(chance: random.Random) -> tuple[Act, ...]:
     return tuple(acts)
 
 
-def groups_of(planned: Sequence[Boot]) -> tuple[Group, ...]:
+def groups_of(planned: Sequence[Boot]) -> tuple[GroupPlan, ...]:
     """Every group that the boots name, once."""
     return tuple({boot.group.name: boot.group for boot in planned if boot.group is not None}.values())
 

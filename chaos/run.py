@@ -11,10 +11,10 @@ import msgspec
 from chaos import mixed, plan, report
 from chaos.faults import Faults
 from chaos.guest_watch import GuestWatch
-from chaos.judge import Case, Judge, Violation, format_violations, overfull_hosts
+from chaos.judge import ChaosJudge, overfull_hosts
 from chaos.load import Load
 from chaos.mixed import Rolls
-from chaos.place import Place, define_resources, group_uuids, open_place
+from chaos.place import Place, define_resources, open_place
 from chaos.plan import Boot
 from chaos.real_hosts import RealHosts
 from chaos.schedule import REAL_ONLY, Kind, plan_faults
@@ -23,7 +23,9 @@ from chaos.supervise import Supervisor
 from chaos.verify import run_verify
 from chaos.watch import Watch
 from chaos.weather import Weather
+from cli.standalone.demo.boots import group_uuids
 from cli.standalone.demo.evidence import Evidence, at_rest, gather_evidence
+from cli.standalone.demo.verdict import Case, Violation, format_violations
 from deploy.local.shape import Shape
 from deploy.local.start import Start
 from objects.base import Object
@@ -105,7 +107,7 @@ class Run:
         self._watch = Watch(region.notes)
         self._guests = GuestWatch(place.hosts)
         self._stalls = StallWatch(region.folder.path)
-        self._load = Load(region.notes.api_endpoints(), group_uuids(region), settings.seed)
+        self._load = Load(region.notes.api_endpoints(), group_uuids(region.folder.database_url("api")), settings.seed)
         self._rolls = None if old is None else Rolls(region, self._faults, old, self._say_timed)
         self._began = time.monotonic()
 
@@ -128,7 +130,7 @@ class Run:
             evidence, more = self._await_convergence()
             if self._rolls is not None:
                 self._rolls.finalize_upgrade()
-                violations += [Violation(what=text) for text in self._rolls.complaints]
+                violations += [Violation(message=text) for text in self._rolls.complaints]
             return self._judge_run(evidence, [*violations, *more, *self._watch.wait_settled(HEALTH_TIMEOUT_S)])
         finally:
             self._watch.stop()
@@ -150,14 +152,14 @@ class Run:
         self._region.backing.start(lambda _: None)
         if self._rolls is not None:
             self._rolls.finish_rolls()
-        violations = [Violation(what=f"a fault could not be undone: {text}") for text in self._faults.failed]
+        violations = [Violation(message=f"a fault could not be undone: {text}") for text in self._faults.failed]
         if not self._supervisor.wait_complete(RESTART_TIMEOUT_S):
             late = ", ".join(self._supervisor.missing_members())
-            violations.append(Violation(what=f"{RESTART_TIMEOUT_S:g} s after the last fault these do not serve: {late}"))
+            violations.append(Violation(message=f"{RESTART_TIMEOUT_S:g} s after the last fault these do not serve: {late}"))
         self._say_timed("everything serves again" if not violations else format_violations(violations))
         if unanswered := self._load.finish_requests(ANSWER_TIMEOUT_S):
             violations.append(
-                Violation(what=f"{unanswered} requests were not answered {ANSWER_TIMEOUT_S:g} s after the last fault")
+                Violation(message=f"{unanswered} requests were not answered {ANSWER_TIMEOUT_S:g} s after the last fault")
             )
         return violations
 
@@ -169,7 +171,7 @@ class Run:
             time.sleep(POLL_INTERVAL_S)
             evidence, violations = self._look_once()
         if not at_rest(evidence):
-            violations.append(Violation(what=f"not everything is at rest {CONVERGENCE_TIMEOUT_S:g} s after the last answer"))
+            violations.append(Violation(message=f"not everything is at rest {CONVERGENCE_TIMEOUT_S:g} s after the last answer"))
         passed = time.monotonic() - began
         self._say_timed(f"{'converged' if not violations else 'NOT converged'} {passed:.0f} s after the last answer")
         return evidence, violations
@@ -178,9 +180,9 @@ class Run:
         evidence = gather_evidence(self._region.folder, self._hosts)
         return evidence, self._judge_of(evidence).list_violations()
 
-    def _judge_of(self, evidence: Evidence) -> Judge:
+    def _judge_of(self, evidence: Evidence) -> ChaosJudge:
         case = Case(taken=tuple(self._load.taken), deleted=frozenset(self._load.deleted))
-        return Judge(case, evidence, self._read_weather())
+        return ChaosJudge(case, evidence, self._read_weather())
 
     def _read_weather(self) -> Weather:
         return Weather(self._settings.region_shape, self._faults.incidents, self._stalls.stalls)
@@ -188,8 +190,8 @@ class Run:
     def _judge_run(self, evidence: Evidence, earlier: Sequence[Violation]) -> bool:
         """Say everything, and whether it is good."""
         violations = [
-            *(Violation(what=f"an answer that must not come: {text}") for text in self._load.complaints),
-            *(Violation(what=text) for text in (*self._supervisor.fell, *self._faults.commands.complaints)),
+            *(Violation(message=f"an answer that must not come: {text}") for text in self._load.complaints),
+            *(Violation(message=text) for text in (*self._supervisor.fell, *self._faults.commands.complaints)),
             *earlier,
             *self._guests.list_doubles(self._read_weather()),
             *self._guests.list_lost_disks(evidence),

@@ -5,8 +5,8 @@ from __future__ import annotations
 import contextlib
 import io
 
-from chaos.judge import Violation
 from cli import app
+from cli.standalone.demo.verdict import Violation
 from deploy.local.folder import Folder
 
 SETTLE, OVERDUE = "5", "60"
@@ -22,4 +22,4 @@ def run_verify(folder: Folder) -> list[Violation]:
     if not status:
         return []
     lines = [line for line in (output.getvalue() + complaints.getvalue()).splitlines() if line.strip()]
-    return [Violation(what=f"superconductor verify: {line}") for line in lines or [f"status {status}"]]
+    return [Violation(message=f"superconductor verify: {line}") for line in lines or [f"status {status}"]]

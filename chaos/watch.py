@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 
-from chaos.judge import Violation
 from chaos.watcher import Watcher
+from cli.standalone.demo.verdict import Violation
 from deploy.local import health
 from deploy.local.folder import Notes
 from deploy.local.health import MemberHealth, State
@@ -44,7 +44,7 @@ class Watch(Watcher):
 def unwell_members(health_by_member: Mapping[str, MemberHealth]) -> list[Violation]:
     """A violation for each process that does not say that it is well."""
     return [
-        Violation(what=f"{name} is {member_health.state} although all faults have ended", story=member_health.troubles)
+        Violation(message=f"{name} is {member_health.state} although all faults have ended", story=member_health.troubles)
         for name, member_health in health_by_member.items()
         if member_health.state is not State.WELL
     ]

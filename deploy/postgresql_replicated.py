@@ -95,10 +95,6 @@ class PostgreSQLNode(PostgreSQL):
         except Unavailable:
             return False
 
-    def count_streams(self) -> int:
-        """How many standbys follow it."""
-        return int(self._run_sql("SELECT count(*) FROM pg_stat_replication WHERE state = 'streaming';"))
-
     def _source_settings(self, primary: PostgreSQLNode) -> str:
         login = f"user={ADMINISTRATOR} password={self._password} application_name=node{self._number}"
         return f"host={ports.HOST} port={primary.port} {login}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 
 from cli.standalone.demo import plan
-from cli.standalone.demo.plan import HostPlan
+from cli.standalone.demo.site import HostPlan
 from objects.base import Object
 from objects.process import AGENT_BINARY, API_BINARY, CONDUCTOR_BINARY, CONSOLE_PROXY_BINARY, SCHEDULER_BINARY
 

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import msgspec
 
-from cli.standalone.demo.plan import SPAWN_DELAY_S, HostPlan
+from cli.standalone.demo.plan import SPAWN_DELAY_S
+from cli.standalone.demo.site import HostPlan
 from deploy.local.folder import Folder, Notes
 from deploy.local.forked import CellHosts, Forks
 from deploy.local.shape import AGENTS, CONDUCTORS, Role, Shape

@@ -83,7 +83,7 @@ def test_a_stopped_process_is_silent_among_healthy_ones(watched: Watched) -> Non
     try:
         assert watched.told("cell1-host1", 3.0).state is State.SILENT
         [violation] = unwell_members({"cell1-host1": watched.told("cell1-host1", 1.0)})
-        assert "cell1-host1 is silent" in violation.what
+        assert "cell1-host1 is silent" in violation.message
         assert watched.told("cell1-host2").state is State.WELL
     finally:
         for pid in stopped:

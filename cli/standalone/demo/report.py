@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from cli.standalone.demo.evidence import Evidence
-from cli.standalone.demo.plan import HostPlan
+from cli.standalone.demo.site import HostPlan
 from objects.instance import State
 
 

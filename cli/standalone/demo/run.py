@@ -10,12 +10,12 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from cli.standalone.demo import plan, report
+from cli.standalone.demo.boots import define_flavors, define_groups, group_uuids
 from cli.standalone.demo.evidence import Evidence, at_rest, gather_evidence
 from cli.standalone.demo.hosts import SimulatedFindings
+from cli.standalone.demo.script import judge_script
 from cli.standalone.demo.site import Site
-from cli.standalone.demo.verdict import judge_evidence
 from cli.standalone.demo.workload import Workload
-from db.api.claims import server_groups
 from db.api.deployment import aggregates
 from db.api.projects import flavors
 from db.sql.engine import ApiDatabase
@@ -34,7 +34,7 @@ def run(site: Site, console: Console, stopped: threading.Event, again: str) -> i
     _define_resources(site)
     console.rule(f"{plan.total_servers()} servers over HTTP at {' and '.join(site.endpoints)}")
     began = time.monotonic()
-    workload = Workload(site.endpoints, _group_uuids(site), stopped)
+    workload = Workload(site.endpoints, group_uuids(site.records.database_url("api")), stopped)
     evidence = _boot_all(site, workload, console, stopped)
     if stopped.is_set():
         console.print(again, highlight=False, soft_wrap=True)
@@ -43,7 +43,7 @@ def run(site: Site, console: Console, stopped: threading.Event, again: str) -> i
     giant = next((server for server in evidence.servers if server.name == "giant"), None)
     if giant is not None:
         report.show_refusal(console, giant.name, workload.read_explanation(giant.uuid))
-    faults = judge_evidence(evidence, plan.plan_items(), site.hosts)
+    faults = judge_script(evidence, plan.plan_items(), site.hosts)
     for fault in faults:
         console.print(f"[red]{fault}[/red]", highlight=False)
     if faults:
@@ -62,20 +62,14 @@ def _define_resources(site: Site) -> None:
     try:
         sizes = {flavor.name for flavor in database.read(flavors.list_all)}
         zones = {aggregate.name for aggregate in database.read(aggregates.list_all)}
-        groups = {group.name for group in database.read(server_groups.list_all)}
     finally:
         database.dispose_connections()
-    for flavor in plan.FLAVORS:
-        if flavor.name not in sizes:
-            amounts = ("--vcpus", str(flavor.vcpus), "--ram", str(flavor.ram), "--disk", str(flavor.disk))
-            site.commands.run("flavor", "create", flavor.name, "--id", flavor.name, *amounts)
+    define_flavors(site.commands, plan.FLAVORS, sizes)
     for zone, hosts in plan.plan_zones(len(site.hosts) // len(plan.CELLS)).items():
         if zone not in zones:
             members = [word for host in hosts for word in ("--host", host)]
             site.commands.run("aggregate", "create", zone, "--zone", zone, *members)
-    for group in plan.GROUPS:
-        if group.name not in groups:
-            site.commands.run("group", "create", group.name, "--policy", group.policy, "--project", plan.PROJECT)
+    define_groups(site.commands, plan.GROUPS, plan.PROJECT, group_uuids(site.records.database_url("api")))
 
 
 def _boot_all(site: Site, workload: Workload, console: Console, stopped: threading.Event) -> Evidence:
@@ -100,11 +94,3 @@ def _boot_all(site: Site, workload: Workload, console: Console, stopped: threadi
         posting.result()
         clients.shutdown()
     return gather_evidence(site.records, findings)
-
-
-def _group_uuids(site: Site) -> dict[str, str]:
-    database = ApiDatabase(site.records.database_url("api"), name="api")
-    try:
-        return {group.name: group.uuid for group in database.read(server_groups.list_all)}
-    finally:
-        database.dispose_connections()

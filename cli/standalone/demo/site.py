@@ -6,7 +6,18 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
-from cli.standalone.demo.plan import HostPlan
+from objects.base import Object
+
+
+class HostPlan(Object, frozen=True, kw_only=True):
+    """One simulated host; ``failure_rate`` of its builds fail, the same ones in every run."""
+
+    name: str
+    cell: str
+    vcpus: int
+    memory_mb: int
+    disk_gb: int
+    failure_rate: float = 0.0
 
 
 class Records(Protocol):

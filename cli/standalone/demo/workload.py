@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import requests
 
-from cli.standalone.demo.plan import PROJECT, ExpectedOutcome, Item
+from cli.standalone.demo.plan import PROJECT, Item
 from objects import errors
 
 CLIENT_THREADS = 8
@@ -35,9 +35,9 @@ class Workload:
             if self._stopped.is_set():
                 return
             self._create(item)
-            if item.outcome is ExpectedOutcome.DELETED:
+            if item.deletes:
                 self._stopped.wait(item.delete_after)
-                for uuid in self._list_members(item):
+                for uuid in self._list_members(item)[: item.deletes]:
                     self._delete(uuid)
             done(item)
 

@@ -11,8 +11,9 @@ import pytest
 import waitress.server
 
 from chaos.load import Load
-from chaos.plan import FLAVORS, SMALL, Boot, FlavorPlan
+from chaos.plan import FLAVORS, SMALL, Boot
 from chaos.proxy import Proxies
+from cli.standalone.demo.boots import FlavorPlan
 from db.api.projects import flavors
 from objects.flavor import Flavor
 from service.periodic import wait_until
@@ -71,7 +72,7 @@ def test_forbidden_answers_are_reported_and_end_nothing_else(front: Front, proxi
     load = start(proxies, Boot(number=1, at=0.0, flavor=unknown), Boot(number=2, at=0.0, flavor=SMALL))
 
     assert load.finish_requests(PATIENCE) == 0
-    assert [taken.boot.number for taken in load.taken] == [2]
+    assert [taken.boot.request_name for taken in load.taken] == ["chaos-2"]
     assert len(load.complaints) == 1
     assert "400" in load.complaints[0]
 

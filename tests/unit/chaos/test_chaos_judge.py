@@ -7,12 +7,13 @@ from typing import Any
 import msgspec
 import pytest
 
-from chaos.judge import Case, Judge, overfull_hosts
-from chaos.load import AcceptedBoot
-from chaos.plan import GIANT, MISSING_IMAGE, Boot, Expected, Group
+from chaos.judge import ChaosJudge, overfull_hosts
+from chaos.plan import GIANT, MISSING_IMAGE, Boot
 from chaos.schedule import Kind
 from chaos.weather import Incident, Weather
+from cli.standalone.demo.boots import Expected, GroupPlan
 from cli.standalone.demo.evidence import Evidence, InstanceState, at_rest
+from cli.standalone.demo.verdict import AcceptedBoot, Case
 from compute.driver import Guest
 from db.audit.quotas import Drift
 from deploy.local.shape import Shape
@@ -80,7 +81,7 @@ def attempt(kind: FailureClass = FailureClass.HOST, error: str = "HostDown", hos
 
 
 def found(case: Case, evidence: Evidence, weather: Weather = CALM) -> list[str]:
-    return [violation.what for violation in Judge(case, evidence, weather).list_violations()]
+    return [violation.message for violation in ChaosJudge(case, evidence, weather).list_violations()]
 
 
 def hit(kind: Kind, target: str, seconds: float, ended: float = NOW) -> Weather:
@@ -187,10 +188,10 @@ def test_every_planted_violation_is_found(planted: dict[str, Any], told: str) ->
 
 def test_a_violation_includes_the_records_of_its_server() -> None:
     evidence = msgspec.structs.replace(GOOD, rows=(row(FIRST), row(SECOND, State.BUILDING, history=(attempt(),))))
-    (violation,) = Judge(case(WEB), evidence, CALM).list_violations()
+    (violation,) = ChaosJudge(case(WEB), evidence, CALM).list_violations()
 
     story = "\n".join(violation.story)
-    assert SECOND in violation.what
+    assert SECOND in violation.message
     for told in (
         "mapping: chaos-1-2",
         "row in cell1: building",
@@ -357,7 +358,7 @@ def test_no_valid_host_is_right_if_all_refused(kind: Kind, how: str) -> None:
 
 @pytest.mark.parametrize("kind", [Kind.HOST, Kind.DRAIN])
 def test_an_affinity_group_fails_while_its_host_refuses(kind: Kind) -> None:
-    boot = Boot(number=1, at=0.0, count=2, group=Group(name="g", policy=GroupPolicy.AFFINITY))
+    boot = Boot(number=1, at=0.0, count=2, group=GroupPlan(name="g", policy=GroupPolicy.AFFINITY))
     ended = row(SECOND, State.ERROR, cell="cell0", host=None, fault="No valid host was found. None.")
     members = server(FIRST, "chaos-1-1"), server(SECOND, "chaos-1-2", "error")
     alone: dict[str, Any] = {"claims": {FIRST: HOST}, "charged": {HOST: 1}, "claimed": {HOST: 1}, "guests": {HOST: (FIRST,)}}
@@ -382,7 +383,7 @@ def test_incidents_that_overlap_are_counted_once() -> None:
 
 def test_groups_must_be_together_or_apart() -> None:
     for policy in (GroupPolicy.AFFINITY, GroupPolicy.ANTI_AFFINITY):
-        boot = Boot(number=1, at=0.0, count=2, group=Group(name="g", policy=policy))
+        boot = Boot(number=1, at=0.0, count=2, group=GroupPlan(name="g", policy=policy))
         together = good(boot)
         apart = msgspec.structs.replace(
             together,
@@ -400,7 +401,7 @@ def test_groups_must_be_together_or_apart() -> None:
 
 
 def test_members_remaining_on_evacuated_hosts_leave_their_group() -> None:
-    boot = Boot(number=1, at=0.0, count=2, group=Group(name="g", policy=GroupPolicy.AFFINITY))
+    boot = Boot(number=1, at=0.0, count=2, group=GroupPlan(name="g", policy=GroupPolicy.AFFINITY))
     apart = msgspec.structs.replace(
         good(boot),
         claims={FIRST: OTHER, SECOND: HOST},

@@ -10,9 +10,10 @@ import pytest
 
 from chaos import command, mixed, plan
 from chaos.links import level_of, links_hit, links_of, list_levels
-from chaos.plan import BAD_HOSTS_PER_CELL, GROUP_SIZE_LIMITS, Expected
+from chaos.plan import BAD_HOSTS_PER_CELL, GROUP_SIZE_LIMITS
 from chaos.run import Settings
 from chaos.schedule import REAL_ONLY, Kind, list_targets, plan_faults
+from cli.standalone.demo.boots import Expected
 from deploy.local.shape import Role, Shape
 from objects import errors
 

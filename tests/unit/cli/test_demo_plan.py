@@ -7,7 +7,8 @@ from collections.abc import Sequence
 import pytest
 
 from cli.standalone.demo import plan
-from cli.standalone.demo.plan import ExpectedOutcome, HostPlan
+from cli.standalone.demo.boots import Expected
+from cli.standalone.demo.site import HostPlan
 from objects import errors
 
 
@@ -26,10 +27,8 @@ def test_zones_are_made_of_hosts_that_never_fail(per_cell: int) -> None:
 def test_all_active_servers_fit_outside_the_attic(per_cell: int) -> None:
     attic = plan.plan_zones(per_cell)["attic"]
     usual = [host for host in plan.plan_hosts(per_cell) if host.name not in attic]
-    flavors = {flavor.name: flavor for flavor in plan.FLAVORS}
-    wanted = [
-        flavors[item.flavor] for item in plan.plan_items() if item.outcome is ExpectedOutcome.ACTIVE for _ in range(item.count)
-    ]
+    lasting = [item for item in plan.plan_items() if item.expected is Expected.ACTIVE and not item.deletes]
+    wanted = [item.flavor for item in lasting for _ in range(item.count)]
 
     assert sum(flavor.ram for flavor in wanted) < sum(host.memory_mb for host in usual)
     assert sum(flavor.disk for flavor in wanted) < sum(host.disk_gb for host in usual)
@@ -39,11 +38,9 @@ def test_all_active_servers_fit_outside_the_attic(per_cell: int) -> None:
 def test_oversized_servers_fit_no_number_of_hosts() -> None:
     for per_cell in (plan.MIN_HOSTS_PER_CELL, 10, plan.HOSTS_PER_CELL):
         hosts, zones = {host.name: host for host in plan.plan_hosts(per_cell)}, plan.plan_zones(per_cell)
-        large = next(flavor for flavor in plan.FLAVORS if flavor.name == "demo.large")
-        giant = next(flavor for flavor in plan.FLAVORS if flavor.name == "demo.giant")
 
-        assert all(giant.ram > host.memory_mb for host in hosts.values())
-        assert _room([hosts[name] for name in zones["attic"]], large.ram) < 6, "attic-crowd"
+        assert all(plan.GIANT.ram > host.memory_mb for host in hosts.values())
+        assert _room([hosts[name] for name in zones["attic"]], plan.LARGE.ram) < 6, "attic-crowd"
         assert len(zones["north"]) < 7, "too-far-apart"
 
 

@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 from cli.standalone.demo.evidence import Evidence, InstanceState
-from cli.standalone.demo.plan import HostPlan, Item
-from cli.standalone.demo.verdict import judge_evidence
+from cli.standalone.demo.plan import SMALL, Item
+from cli.standalone.demo.script import judge_script
+from cli.standalone.demo.site import HostPlan
 from objects.instance import Attempt, Failure, FailureClass, Instance, Server, State
 
 NOW = 1000.0
@@ -23,7 +24,7 @@ def attempt(number: int, host: str, kind: FailureClass) -> Attempt:
 def ran(name: str, host: str, *history: Attempt) -> tuple[Server, InstanceState]:
     """A server that is ACTIVE on ``host`` after these."""
     common: dict[str, Any] = {"batch_id": "b", "project_id": "p", "user_id": "u", "created_at": NOW, "updated_at": NOW}
-    instance = Instance(uuid=f"uuid-{name}", state=State.ACTIVE, fence=1, host=host, history=history)
+    instance = Instance(uuid=f"uuid-{name}", state=State.ACTIVE, fence=1, host=host, history=history, attempt=len(history) + 1)
     return Server(uuid=f"uuid-{name}", name=name, state="active", **common), InstanceState(cell="cell1", instance=instance)
 
 
@@ -40,7 +41,7 @@ def judged(*made: tuple[Server, InstanceState]) -> list[str]:
         rows=tuple(row for _, row in made),
         guests={host: tuple(uuid for uuid, where in placed.items() if where == host) for host in placed.values()},
     )
-    return judge_evidence(evidence, [Item(name=server.name, flavor="demo.small") for server, _ in made], [*HOSTS, FLAKY])
+    return judge_script(evidence, [Item(name=server.name, flavor=SMALL) for server, _ in made], [*HOSTS, FLAKY])
 
 
 def test_a_host_set_to_fail_may_fail_builds() -> None:
