@@ -16,7 +16,7 @@ from compute.main import ComputeService
 from compute.opts import ComputeSettings, SimulatedSettings
 from compute.simulated import SimulatedDriver, cut_power, journal_path
 from objects import errors
-from objects.build import Origin
+from objects.build import Origin, Report
 from objects.compute_node import ComputeNode
 from objects.flavor import Flavor
 from objects.port import Port
@@ -199,6 +199,12 @@ class Agents:
         self.services[host] = service = ComputeService(made, self.bus, driver=self.drivers[host])
         return service
 
+    def block_driver(self, host: str = "h1") -> GatedDriver:
+        """The host's driver, which spawns nothing until its gate is set."""
+        driver = self.drivers[host]
+        driver.gate.clear()
+        return driver
+
     def guests(self, host: str = "h1") -> list[Guest]:
         """What is on the host, from its file."""
         return read_guests(journal_path(str(self.path), host))
@@ -221,3 +227,9 @@ class Agents:
 
     def stop(self) -> None:
         close_all([partial(service.stop, 0.0) for service in self.services.values()])
+
+
+def owed_report(report: Report | None) -> Report:
+    """What an entry of the agent says that it owes its cell; there must be something."""
+    assert report is not None
+    return report

@@ -13,7 +13,7 @@ import falcon.testing
 import msgspec
 
 from api.http.microversions import MAXIMUM, format_version
-from api.main import build_app
+from api.main import ApiService, build_app
 from api.opts import ApiSettings
 from cells.cell import Cell
 from cells.registry import CellRegistry, RegistrySettings
@@ -220,6 +220,12 @@ class Front:
         self.accept(server)
         self.activate_accepted(server)
 
+    def bring_up(self, server: str) -> None:
+        """All that is queued is handed over, and this server's guest runs, as the API level hears."""
+        self.hand_over()
+        self.activate(server)
+        self.follow_feed()
+
     def activate_accepted(self, server: str) -> None:
         """Its guest runs: BUILDING -> ACTIVE."""
         now = time.time()
@@ -258,3 +264,17 @@ def front_on(ground: str, folder: Path, settings: ApiSettings | None = None, vau
     made = Front(place, settings, vault)
     yield made
     place.end(made.close, place.release)
+
+
+@contextmanager
+def serve_http(front: Front, settings: ApiSettings | None = None, vault: Vault | None = None) -> Iterator[ApiService]:
+    """A real HTTP server before the API, on a free port."""
+    chosen = (settings or front.settings).__replace__(port=0)
+    service = ApiService(chosen, front.registry, front.database, front.bus, vault=vault)
+    service.start()
+    yield service
+    service.stop()
+
+
+def endpoint_of(service: ApiService) -> str:
+    return f"http://127.0.0.1:{service.listen_port}/v2.1"

@@ -17,9 +17,7 @@ from tests.support.cell_conductor import DatabaselessConductor
 def active_server(front: Front) -> str:
     """A server that is ACTIVE on host h1, whose agent is alive, or seems so."""
     uuid = front.boot("web", TENANT)
-    front.hand_over()
-    front.activate(uuid)
-    front.follow_feed()
+    front.bring_up(uuid)
     front.heartbeat("h1")
     return uuid
 

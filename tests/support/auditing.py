@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import pytest
 import sqlalchemy as sa
 
 from conductor.audit import guests as guest_check
@@ -124,3 +125,11 @@ def away(*databases: Any) -> Iterator[None]:
     finally:
         for database in databases:
             database.away = False
+
+
+@pytest.fixture(autouse=True)
+def consistent(site: Ground) -> Iterator[None]:
+    """Every test leaves a world in which everything agrees, as far as it did before."""
+    site.auditor.before = set(flat(site.auditor.confirmed()))
+    yield
+    assert site.auditor.kinds() == []

@@ -198,6 +198,12 @@ class MemoryCell:
         self.order(*uuids)
         return uuids
 
+    def boot_active(self, host: str) -> str:
+        """One server that runs there."""
+        (one,) = self.boot(host)
+        self.wait(State.ACTIVE, one)
+        return one
+
     def delete(self, one: str) -> None:
         """As the API level does: the row first, then the order where a guest may be."""
         with self._lock:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+
+import pytest
 
 from conductor.cell_conductor import CellConductor
 from conductor.sweep_cell import CellSweep
@@ -131,3 +133,18 @@ class Site:
 
 def said(kind: ReportKind, uuid: str, host: str = "h1", attempt: int = 1, failure: Failure | None = None) -> Report:
     return Report(kind=kind, instance_uuid=uuid, host=host, fence=1, attempt=attempt, builder=f"{host}:a", failure=failure)
+
+
+def site_fixture(grounds: Sequence[str], *, embedded: bool = False, prepare: Callable[[Site], object] | None = None) -> object:
+    """A fixture: a ``Site`` on each of these grounds. ``prepare`` runs before the test."""
+
+    @pytest.fixture(params=grounds)
+    def site(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Site]:
+        place = Ground(request.param, tmp_path, embedded=embedded)
+        made = Site(place)
+        if prepare is not None:
+            prepare(made)
+        yield made
+        place.end(made.close, place.release)
+
+    return site

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Protocol
+
+import pytest
 
 
 class Closing:
@@ -66,3 +70,21 @@ def close_all(closes: Sequence[Callable[[], object]]) -> list[BaseException]:
     with ThreadPoolExecutor(len(closes)) as pool:
         results = [pool.submit(close) for close in closes]
         return [error for result in results if (error := result.exception()) is not None]
+
+
+class Closable(Protocol):
+    """What a test opens and closes."""
+
+    def close(self) -> None: ...
+
+
+def closing_fixture(make: Callable[[Path], Closable]) -> object:
+    """A fixture: what is made in the folder of the test, closed after it."""
+
+    @pytest.fixture
+    def opened(tmp_path: Path) -> Iterator[Closable]:
+        made = make(tmp_path)
+        yield made
+        made.close()
+
+    return opened

@@ -100,3 +100,16 @@ def standalone(state: Path, file: str) -> Iterator[str]:
     finally:
         process.terminate()
         process.communicate(timeout=120)
+
+
+def shell_fixture(*lines: str) -> object:
+    """A fixture: a shell on a new folder, after these commands."""
+
+    @pytest.fixture
+    def shell(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Shell:
+        made = Shell(tmp_path, capsys)
+        for line in lines:
+            made.done(line)
+        return made
+
+    return shell

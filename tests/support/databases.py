@@ -12,10 +12,10 @@ import contextlib
 import functools
 import socket
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 import sqlalchemy as sa
@@ -33,6 +33,9 @@ POSTGRESQL = url_of_server(POSTGRES)
 
 SERVERS = {"sqlite": "", "mariadb": MARIADB, "postgresql": POSTGRESQL}
 """For ``pytest.mark.parametrize("server", SERVERS)``."""
+
+Scope = Literal["function", "module"]
+"""Who shares what a fixture makes."""
 
 _VARIABLES = {"mysql": MYSQL, "mariadb": MYSQL, "postgresql": POSTGRES}
 
@@ -87,6 +90,26 @@ def database_on(server: str, folder: Path, kind: Kind) -> Iterator[Database]:
     finally:
         database.dispose_connections()
         pool(server, kind).give_back(url)
+
+
+def folder_of(request: pytest.FixtureRequest) -> Path:
+    """A new folder for a fixture: that of the test, or one for all that share the fixture."""
+    if request.scope == "function":
+        folder: Path = request.getfixturevalue("tmp_path")
+        return folder
+    shared: Path = request.getfixturevalue("tmp_path_factory").mktemp("shared")
+    return shared
+
+
+def database_fixture(kind: Kind = "api", *, scope: Scope = "module", servers: Collection[str] = tuple(SERVERS)) -> object:
+    """A fixture: a ``database_on`` each of these servers."""
+
+    @pytest.fixture(scope=scope, params=servers)
+    def database(request: pytest.FixtureRequest) -> Iterator[Database]:
+        with database_on(request.param, folder_of(request), kind) as made:
+            yield made
+
+    return database
 
 
 @contextmanager

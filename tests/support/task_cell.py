@@ -89,6 +89,11 @@ class TaskCell:
         assert wait_until(lambda: self.row(one).state is State.ACTIVE, PATIENCE), self.row(one)
         return one
 
+    def boot_on_agent(self) -> str:
+        """The agent of ``HOST`` is started, and gets an instance."""
+        self.agents.start(HOST)
+        return self.boot()
+
     def ask(
         self,
         one: str,

@@ -15,6 +15,7 @@ from typing import Any, ParamSpec, TypeVar
 from uuid import uuid4
 
 import msgspec
+import pytest
 import sqlalchemy as sa
 
 from cells.administration import NewCell, create_cell
@@ -54,11 +55,14 @@ from tests.support.agents import Agents
 from tests.support.closing import Closing
 from tests.support.conductor import Mapped, Row, accept_held, read_mapped, read_requests, servers
 from tests.support.conductor_process import Conductor, FaultyDatabase, LossyBus
+from tests.support.databases import Scope, folder_of
 from tests.support.ground import Ground, GroundFolder
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
+TWO_CELLS = {"cell1": ["a1", "a2"], "cell2": ["b1"]}
+"""Cells, and the hosts of each."""
 PATIENCE = 90.0
 """Seconds that a test waits for what must come."""
 
@@ -257,6 +261,15 @@ class World:
     def start_agent(self, host: str, **changes: Any) -> None:
         self.agents[self.homes[host]].start(host, **changes)
 
+    def start_agents(self) -> None:
+        """That of every host."""
+        for host in self.homes:
+            self.start_agent(host)
+
+    def start_cells_and_agents(self) -> None:
+        self.start_cells()
+        self.start_agents()
+
     def cell_conductor(self, name: str, *, down_time: float = 60.0, age: float = 0.0) -> tuple[CellConductor, CellSweep]:
         """A cell's conductor and its sweeps, run by the test."""
         sender = Sender(name, self.buses[name])
@@ -334,6 +347,30 @@ def world(path: Path, hosts: Mapping[str, Sequence[str]], on: str = "lite", *, e
     finally:
         ends = [made.end, place.release] if made else [place.release]
         place.end(*ends)
+
+
+def world_fixture(
+    hosts: Mapping[str, Sequence[str]] = TWO_CELLS,
+    grounds: Sequence[str] | None = None,
+    *,
+    embedded: bool = False,
+    scope: Scope = "function",
+    prepare: Callable[[World], object] | None = None,
+    of: Callable[[World], object] | None = None,
+) -> object:
+    """A fixture: a ``world`` on each of these grounds, on the light one if none is given.
+
+    ``prepare`` runs before the test. The fixture yields the world, or what ``of`` makes of it.
+    """
+
+    @pytest.fixture(scope=scope, params=grounds)
+    def cloud(request: pytest.FixtureRequest) -> Iterator[object]:
+        with world(folder_of(request), hosts, getattr(request, "param", "lite"), embedded=embedded) as made:
+            if prepare is not None:
+                prepare(made)
+            yield made if of is None else of(made)
+
+    return cloud
 
 
 def states(cloud: World, uuids: list[str]) -> list[str]:
