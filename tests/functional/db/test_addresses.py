@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Iterator
 
 import pytest
 import sqlalchemy as sa
@@ -26,19 +25,12 @@ from objects.spec import ServerProperties
 from tests.support import fleet
 from tests.support.accepted import accept_batch
 from tests.support.conductor import FAR, LEASE, NOW, Queue, servers
-from tests.support.databases import SERVERS, database_on
 from tests.support.moves import Moves
 from tests.support.pools import accept_on, addresses_of, empty_pools, make_network, ports_of, used
 from tests.support.transactions import run_threads
 
 SMALL_POOL = "10.0.0.0/29"
 """Six addresses, one of which is the gateway's."""
-
-
-@pytest.fixture(scope="module", params=SERVERS)
-def database(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Database]:
-    with database_on(request.param, tmp_path_factory.mktemp("addresses"), "api") as made:
-        yield made
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
@@ -15,16 +14,9 @@ from db.sql.engine import Database
 from objects import errors
 from tests.support import fleet
 from tests.support.accepted import accept_batch
-from tests.support.databases import SERVERS, database_on
 from tests.support.fleet import CELLS, CONTEXT, Site
 
 ONE, TWO = CELLS
-
-
-@pytest.fixture(scope="module", params=SERVERS)
-def database(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Database]:
-    with database_on(request.param, tmp_path_factory.mktemp("claims"), "api") as made:
-        yield made
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
 
 import pytest
 import sqlalchemy as sa
@@ -16,14 +15,7 @@ from db.sql.engine import Database, OutcomeUnknown
 from objects.inventory import InventoryColumns
 from scheduler.claim.cursor import Cursor
 from tests.support import fleet
-from tests.support.databases import SERVERS, database_on
 from tests.support.fleet import CELLS, CONTEXT, Site
-
-
-@pytest.fixture(scope="module", params=SERVERS)
-def database(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Database]:
-    with database_on(request.param, tmp_path_factory.mktemp("ledger"), "api") as made:
-        yield made
 
 
 @pytest.fixture

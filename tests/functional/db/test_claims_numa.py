@@ -6,7 +6,6 @@ import contextlib
 import json
 import threading
 from collections import Counter
-from collections.abc import Iterator
 from typing import Any
 
 import msgspec
@@ -27,14 +26,8 @@ from objects.selection import Selection
 from objects.spec import RequestSpec
 from scheduler.manager import SchedulerManager
 from tests.support import fleet
-from tests.support.databases import SERVERS, database_on
 from tests.support.fleet import CONTEXT, Site
-
-
-@pytest.fixture(scope="module", params=SERVERS)
-def database(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Database]:
-    with database_on(request.param, tmp_path_factory.mktemp("claims"), "api") as made:
-        yield made
+from tests.support.threads import run_threads
 
 
 def host(name: str, *vcpus: int) -> ComputeNode:
@@ -91,11 +84,7 @@ def test_concurrent_schedulers_over_commit_no_node(database: Database) -> None:
                 answers.append(full)
 
     asked = [site.leased(fleet.spec(flavor(3))) for _ in range(18)]
-    threads = [threading.Thread(target=run, args=(asked[n::6], schedulers[n % 3])) for n in range(6)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    run_threads([threading.Thread(target=run, args=(asked[n::6], schedulers[n % 3])) for n in range(6)])
     refused = [answer for answer in answers if isinstance(answer, errors.NoValidHost)]
     assert (len(answers), len(refused)) == (18, 7)
     assert all("0 were left by NUMATopologyFilter (not enough room on one NUMA node)." in str(each) for each in refused)
@@ -117,11 +106,7 @@ def test_batches_beside_releases_never_over_commit_a_node(database: Database) ->
             ledger.write(claims.release_claims, list(leased.fences))
 
     kinds = ((flavor(3), 2), (flavor(8, 2), 1), (flavor(2), 3), (flavor(6), 1))
-    threads = [threading.Thread(target=boot_and_end, args=(schedulers[n % 2], *kind)) for n, kind in enumerate(kinds)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    run_threads([threading.Thread(target=boot_and_end, args=(schedulers[n % 2], *kind)) for n, kind in enumerate(kinds)])
     assert all(not claimed for claimed in amounts(site).values())
 
 

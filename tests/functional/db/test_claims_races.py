@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 
 import msgspec
 import pytest
@@ -17,16 +17,10 @@ from objects.selection import Selection
 from objects.spec import RequestSpec
 from scheduler.manager import SchedulerManager
 from tests.support import fleet
-from tests.support.databases import SERVERS, database_on
 from tests.support.fleet import CONTEXT, Site
+from tests.support.threads import run_threads
 
 Answer = list[list[Selection]] | errors.NoValidHost
-
-
-@pytest.fixture(scope="module", params=SERVERS)
-def database(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Database]:
-    with database_on(request.param, tmp_path_factory.mktemp("claims"), "api") as made:
-        yield made
 
 
 @pytest.fixture
@@ -186,11 +180,7 @@ def test_concurrent_claims_and_releases_lose_and_invent_nothing(make_site: Calla
                 errors_seen.append(full)
             ledger.write(claims.release_claims, list(leased.fences))
 
-    threads = [threading.Thread(target=boot_and_end, args=(15,)) for _ in range(6)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    run_threads([threading.Thread(target=boot_and_end, args=(15,)) for _ in range(6)])
     assert site.claimed() == {}
     assert site.overfull() == []
     assert errors_seen == []  # 6 threads of 2 instances always fit into 16 places

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -19,14 +18,7 @@ from db.sql.engine import Database
 from objects.cell import CELL0_UUID, HostMapping
 from objects.group import GroupPolicy
 from tests.support import fleet
-from tests.support.databases import SERVERS, database_on
 from tests.support.fleet import CELLS, CONTEXT, Site
-
-
-@pytest.fixture(scope="module", params=SERVERS)
-def database(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Database]:
-    with database_on(request.param, tmp_path_factory.mktemp("claims"), "api") as made:
-        yield made
 
 
 @pytest.fixture

@@ -6,7 +6,6 @@ import contextlib
 import json
 import threading
 from collections import Counter
-from collections.abc import Iterator
 from typing import Any
 
 import msgspec
@@ -25,16 +24,10 @@ from objects.selection import Selection
 from objects.spec import Image, RequestSpec
 from scheduler.manager import SchedulerManager
 from tests.support import fleet
-from tests.support.databases import SERVERS, database_on
 from tests.support.fleet import CELLS, CONTEXT, Site
+from tests.support.threads import run_threads
 
 GPU = "CUSTOM_GPU"
-
-
-@pytest.fixture(scope="module", params=SERVERS)
-def database(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Database]:
-    with database_on(request.param, tmp_path_factory.mktemp("claims"), "api") as made:
-        yield made
 
 
 def with_gpus(database: Database, *amounts: int) -> Site:
@@ -77,11 +70,7 @@ def test_30_requests_for_20_units_get_exactly_20(database: Database) -> None:
                 answers.append(full)
 
     asked = [site.leased(asking(1)) for _ in range(30)]
-    threads = [threading.Thread(target=run, args=(asked[n::6], schedulers[n % 3])) for n in range(6)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    run_threads([threading.Thread(target=run, args=(asked[n::6], schedulers[n % 3])) for n in range(6)])
     refused = [answer for answer in answers if isinstance(answer, errors.NoValidHost)]
     assert (len(answers), len(refused)) == (30, 10)
     assert all(str(each).endswith("0 were left by ResourceClassFilter (not enough CUSTOM_GPU).") for each in refused)
@@ -104,11 +93,7 @@ def test_batches_beside_releases_never_exceed_the_resources(database: Database) 
             ledger.write(claims.release_claims, list(leased.fences))
 
     sizes = ((1, 3), (2, 2), (3, 1), (1, 5))
-    threads = [threading.Thread(target=boot_and_end, args=(schedulers[n % 2], *size)) for n, size in enumerate(sizes)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    run_threads([threading.Thread(target=boot_and_end, args=(schedulers[n % 2], *size)) for n, size in enumerate(sizes)])
     assert sums(site) == {}
     assert len(seen) == 4 * 6 * 3
     assert all(counted == claimed for counted, claimed, _ in seen)

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import msgspec
-import pytest
 
 from db import dead_letters, processes, secrets
 from db.cell import due, feed, instances
@@ -16,16 +12,10 @@ from objects.build import ReportKind
 from objects.feed import EventKind
 from objects.instance import State
 from objects.process import CONDUCTOR_BINARY, About, Process
-from tests.support.cell_site import SPEC, Site, said
-from tests.support.ground import GROUNDS, Ground
+from tests.support.cell_site import SPEC, Site, said, site_fixture
+from tests.support.ground import GROUNDS
 
-
-@pytest.fixture(params=GROUNDS)
-def site(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Site]:
-    place = Ground(request.param, tmp_path, embedded=True)
-    made = Site(place)
-    yield made
-    place.end(made.close, place.release)
+site = site_fixture(GROUNDS, embedded=True)
 
 
 EVENTS_BEFORE, RECORDS_AGE_S = 100.0, 3600.0

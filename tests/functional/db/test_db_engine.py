@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -16,14 +15,10 @@ from db.api.rows.tables import request_specs
 from db.sql.engine import Database, DuplicateEntry, NestedWrite, WriteInRead
 from objects import errors
 from service.periodic import wait_until
-from tests.support.databases import SERVERS, api_database, cell_database, database_on, sqlite_url
+from tests.support.databases import api_database, cell_database, database_fixture, database_on, sqlite_url
 from tests.support.transactions import increment, read_epoch, run_threads, write_epoch
 
-
-@pytest.fixture(params=SERVERS)
-def database(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Database]:
-    with database_on(request.param, tmp_path, "api") as database:
-        yield database
+database = database_fixture(scope="function")
 
 
 def test_no_update_is_lost_between_threads(database: Database) -> None:

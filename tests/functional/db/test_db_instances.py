@@ -21,6 +21,7 @@ from objects.selection import HostCapacity, Selection
 from objects.spec import RequestSpec, ServerProperties
 from objects.task import Power
 from tests.support.databases import MARIADB, POSTGRESQL, cell_database, scratch_url, synced
+from tests.support.threads import run_threads
 
 SPEC = RequestSpec(
     batch_id="b1",
@@ -229,11 +230,7 @@ def test_events_of_concurrent_writers_are_numbered_without_gaps(cell: Database) 
         for number in range(20):
             cell.write(instances.delete, [f"{prefix}{number}"], 12.0)
 
-    threads = [threading.Thread(target=work, args=(name,)) for name in "abcd"]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    run_threads([threading.Thread(target=work, args=(name,)) for name in "abcd"])
     sequences = [e.sequence for e in cell.read(feed.read, 0, 1000).events]
     assert sequences == list(range(1, 81))
 
@@ -246,10 +243,6 @@ def test_one_of_two_agents_starts_wins_the_row(cell: Database) -> None:
         if accept(cell, "u1", builder=builder):
             won.append(builder)
 
-    threads = [threading.Thread(target=ask, args=(f"h1:{n}",)) for n in range(6)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    run_threads([threading.Thread(target=ask, args=(f"h1:{n}",)) for n in range(6)])
     assert len(won) == 1
     assert get(cell, "u1").builder == won[0]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -22,7 +21,7 @@ from objects import errors
 from objects.cell import CellMapping, CellState, HostMapping
 from objects.flavor import Flavor
 from objects.group import GroupPolicy, ServerGroup
-from tests.support.databases import SERVERS, database_on
+from tests.support.databases import database_fixture
 
 SMALL = Flavor(
     flavor_id="1",
@@ -41,10 +40,7 @@ CELL = CellMapping(uuid="c1", name="cell1", database_url="sqlite:////cell1.db", 
 GROUP = ServerGroup(uuid="g1", name="web", project_id="p", user_id="u", policy=GroupPolicy.ANTI_AFFINITY, max_server_per_host=2)
 
 
-@pytest.fixture(params=SERVERS)
-def database(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Database]:
-    with database_on(request.param, tmp_path, "api") as database:
-        yield database
+database = database_fixture(scope="function")
 
 
 @contextmanager

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
@@ -19,16 +17,13 @@ from db.sql.engine import Database
 from objects.feed import EventKind
 from objects.process import CONDUCTOR_BINARY, About, Process
 from service.periodic import wait_until
-from tests.support.databases import SERVERS, database_on
+from tests.support.databases import database_fixture
 
 HOUR = 3600.0
 AGENT = "superconductor-compute"
 
 
-@pytest.fixture(params=SERVERS)
-def database(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Database]:
-    with database_on(request.param, tmp_path, "cell") as database:
-        yield database
+database = database_fixture("cell", scope="function")
 
 
 def process(uuid: str, age: float = 0.0) -> Process:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -20,13 +19,9 @@ from db.sql.engine import Database
 from tests.support.cell_databases import closed_port
 from tests.support.commands import Shell
 from tests.support.ground import CHOSEN, GROUNDS, on
-from tests.support.world import World, world
+from tests.support.world import World, world_fixture
 
-
-@pytest.fixture(params=CHOSEN)
-def cloud(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[World]:
-    with world(tmp_path, {"cell1": ["a1", "a2"]}, request.param, embedded=True) as made:
-        yield made
+cloud = world_fixture({"cell1": ["a1", "a2"]}, CHOSEN, embedded=True)
 
 
 def remembered(database: Database, *tables: sa.Table) -> dict[str, set[str]]:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
-from pathlib import Path
 
 import msgspec
 import pytest
@@ -20,16 +18,13 @@ from objects import errors, stored
 from objects.compute_node import ComputeNode, Service
 from objects.feed import EventKind, FeedEvent
 from objects.process import About
-from tests.support.databases import SERVERS, database_on
+from tests.support.databases import database_fixture
 
 NODE = ComputeNode(host="h1", node="n1", vcpus=8, memory_mb=16384, disk_gb=100, attributes={"gpu": True})
 AGENT = "superconductor-compute"
 
 
-@pytest.fixture(params=SERVERS)
-def database(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Database]:
-    with database_on(request.param, tmp_path, "cell") as database:
-        yield database
+database = database_fixture("cell", scope="function")
 
 
 def events(database: Database) -> tuple[FeedEvent, ...]:

@@ -6,7 +6,7 @@ import random
 import string
 import uuid
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import msgspec
 import pytest
@@ -19,15 +19,8 @@ from db.sql.engine import Database
 from objects.group import GroupPolicy, ServerGroup
 from objects.inventory import GroupSlots, Slot
 from tests.support import fleet
-from tests.support.databases import SERVERS, database_on
 
 APART = [policy for policy in GroupPolicy if policy is not GroupPolicy.AFFINITY]
-
-
-@pytest.fixture(scope="module", params=SERVERS)
-def database(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Database]:
-    with database_on(request.param, tmp_path_factory.mktemp("slots"), "api") as made:
-        yield made
 
 
 def new_group(policy: GroupPolicy = GroupPolicy.ANTI_AFFINITY) -> ServerGroup:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 import sqlalchemy as sa
@@ -15,23 +15,15 @@ from db.api.rows.incarnation import Known
 from db.api.rows.tables import build_requests
 from db.api.rows.tables import holds as hold_rows
 from db.sql.connection import Connection
-from db.sql.engine import Database
 from objects import errors
 from objects.group import GroupPolicy
 from objects.hold import HoldState
 from objects.lifecycle import FENCE_STEP
 from tests.support import fleet
 from tests.support.conductor import FAR, LEASE, NOW, Queue
-from tests.support.databases import SERVERS, database_on
 from tests.support.transactions import run_threads
 
 END = NOW + 600.0
-
-
-@pytest.fixture(scope="module", params=SERVERS)
-def database(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Database]:
-    with database_on(request.param, tmp_path_factory.mktemp("holds"), "api") as made:
-        yield made
 
 
 def claimed(queue: Queue) -> list[str]:

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 import sqlalchemy as sa
 
@@ -15,17 +12,14 @@ from db.cell import compute_nodes, services
 from db.cell import host_removal as cell_host_removal
 from objects import errors
 from tests.support.ground import CHOSEN, GROUNDS, on
-from tests.support.world import World, world
+from tests.support.world import World, world_fixture
 
 COMPUTE = "superconductor-compute"
 NO_WAIT = -1.0
 """Seconds of silence that any agent has behind it."""
 
 
-@pytest.fixture(params=CHOSEN)
-def cloud(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[World]:
-    with world(tmp_path, {"cell1": ["a1", "a2"]}, request.param, embedded=True) as made:
-        yield made
+cloud = world_fixture({"cell1": ["a1", "a2"]}, CHOSEN, embedded=True)
 
 
 def known(cloud: World, host: str) -> dict[str, bool]:

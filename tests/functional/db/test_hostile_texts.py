@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -13,9 +13,8 @@ from hypothesis import strategies as st
 
 from objects import text
 from tests.support.api import IMAGE, NEWEST, TENANT, Front
-from tests.support.databases import SERVERS
 from tests.support.examples import examples
-from tests.support.fronts import databases_of
+from tests.support.fronts import front_on_servers
 from tests.support.hostile import HOSTILE, TEXTS
 
 HEADERS = NEWEST | TENANT | {"X-Roles": "admin"}
@@ -73,19 +72,12 @@ HINTS: dict[str, Fields] = {
 }
 
 
-@pytest.fixture(scope="module", params=SERVERS)
-def front(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Front]:
-    with databases_of(request.param, tmp_path_factory.mktemp("texts")) as ground:
-        made = Front(ground)
-        yield made
-        made.close()
+front = front_on_servers(scope="module")
 
 
 def built(front: Front, server: str) -> None:
     """Staged in a cell and told of in its feed, as conductors and an agent do it."""
-    front.hand_over()
-    front.activate(server)
-    front.follow_feed()
+    front.bring_up(server)
 
 
 def shown(front: Front, server: str) -> dict[str, Any]:

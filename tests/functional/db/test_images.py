@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 import uuid
-from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
@@ -23,16 +22,13 @@ from images.store import FolderStore
 from objects import errors
 from objects.quota import ImageLimits
 from objects.stored_image import IMAGE_TAGS_LIMIT, ImageDetails, StoredImage
-from tests.support.databases import SERVERS, database_on
+from tests.support.databases import database_fixture
 from tests.support.transactions import run_threads
 
 NEWEST_FIRST: tuple[SortKey, ...] = (("created_at", True), ("id", True))
 
 
-@pytest.fixture(scope="module", params=SERVERS)
-def opened(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Database]:
-    with database_on(request.param, tmp_path_factory.mktemp("images"), "api") as made:
-        yield made
+opened = database_fixture()
 
 
 @pytest.fixture

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import pytest
 import sqlalchemy as sa
@@ -13,16 +13,13 @@ from db.api.rows.tables import inventories
 from db.sql import dialect
 from db.sql.engine import Database
 from objects.cell import HostMapping
-from tests.support.databases import SERVERS, database_on
+from tests.support.databases import database_fixture
 from tests.support.fleet import CELLS
 
 AMOUNTS = [0.1, 1 / 3, 35.2, 109.99999999999999, 110.00000000000001, 2.0**53 - 1, 0.0]
 
 
-@pytest.fixture(scope="module", params=SERVERS)
-def made(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Database]:
-    with database_on(request.param, tmp_path_factory.mktemp("arrays"), "api") as made:
-        yield made
+made = database_fixture()
 
 
 @pytest.fixture

@@ -26,18 +26,11 @@ from objects.quota import OwnLimits, QuotaLimits, QuotaUsage
 from objects.task import Power, TaskState
 from service import metrics
 from tests.support.conductor import NOW, Queue
-from tests.support.databases import SERVERS, database_on
 from tests.support.fleet import CELLS
 from tests.support.moves import Moves
 
 LARGE = Flavor(flavor_id="large", name="large", vcpus=4, memory_mb=4096, root_gb=10)
 SMALL = QuotaUsage(instances=1, cores=1, ram=1024)
-
-
-@pytest.fixture(scope="module", params=SERVERS)
-def database(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Database]:
-    with database_on(request.param, tmp_path_factory.mktemp("operations"), "api") as made:
-        yield made
 
 
 @pytest.fixture(params=["of projects", "of users"])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator
 from typing import Any
 
 import msgspec
@@ -20,18 +19,11 @@ from objects.quota import UNLIMITED
 from tests.support import fleet
 from tests.support.accepted import accept_batch
 from tests.support.conductor import FAR, NOW, Queue, servers
-from tests.support.databases import SERVERS, database_on
 from tests.support.moves import Moves
 from tests.support.pools import accept_on, addresses_of, empty_pools, make_network, ports_of, used
 from tests.support.transactions import run_threads
 
 POOL = ("10.0.0.0/29", "fd00::/125")
-
-
-@pytest.fixture(scope="module", params=SERVERS)
-def database(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Database]:
-    with database_on(request.param, tmp_path_factory.mktemp("ports"), "api") as made:
-        yield made
 
 
 @pytest.fixture

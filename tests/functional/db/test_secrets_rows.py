@@ -24,22 +24,16 @@ from service.periodic import wait_until
 from tests.support import fleet
 from tests.support.accepted import accept_batch
 from tests.support.conductor import FAR, NOW, Queue, servers
-from tests.support.databases import SERVERS, database_on
+from tests.support.databases import database_fixture, database_on
 
 LONG = "api:" + "x" * 100_000
 PATIENCE = 90.0
 
 
-@pytest.fixture(params=SERVERS)
-def api(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Database]:
-    with database_on(request.param, tmp_path, "api") as made:
-        yield made
+api = database_fixture(scope="function")
 
 
-@pytest.fixture(params=SERVERS)
-def cell(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Database]:
-    with database_on(request.param, tmp_path, "cell") as made:
-        yield made
+cell = database_fixture("cell", scope="function")
 
 
 @pytest.fixture(params=["mariadb", "postgresql"])

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import threading
 import uuid
-from collections.abc import Iterator, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -19,12 +18,11 @@ from db.api.servers import edits, mappings
 from db.api.servers.edits import Edit, Edited
 from db.api.servers.listing import ServerQuery
 from db.sql.connection import Connection
-from db.sql.engine import Database
 from objects import errors
 from objects.instance import Server
 from objects.spec import ServerProperties
 from tests.support.conductor import Queue
-from tests.support.databases import SERVERS, database_on
+from tests.support.databases import database_fixture
 from tests.support.hostile import HOSTILE
 from tests.support.transactions import run_threads
 
@@ -32,10 +30,7 @@ LATER = 2000.0
 ASKED = ServerProperties(tags=("a", "b"), metadata={"role": "web"}, description="front end")
 
 
-@pytest.fixture(params=SERVERS)
-def database(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Database]:
-    with database_on(request.param, tmp_path, "api") as made:
-        yield made
+database = database_fixture(scope="function")
 
 
 def boot(queue: Queue, **asked: Any) -> str:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 import sqlalchemy as sa
 
@@ -15,16 +13,9 @@ from objects.feed import EventKind
 from objects.operation import Operation, OperationArgs, OperationKind, OperationState, Outcome
 from objects.task import NewImage, Power, TaskState
 from tests.support.conductor import NOW, Queue
-from tests.support.databases import SERVERS, database_on
 from tests.support.moves import Moves
 
 PROJECT = "owner"
-
-
-@pytest.fixture(scope="module", params=SERVERS)
-def database(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Database]:
-    with database_on(request.param, tmp_path_factory.mktemp("images"), "api") as made:
-        yield made
 
 
 @pytest.fixture

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 import uuid
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -19,7 +18,6 @@ from db.api.servers import edits
 from db.api.servers import names as server_names
 from db.api.servers.edits import Edit
 from db.api.servers.names import SharedName
-from db.sql.engine import Database
 from objects import errors
 from objects.quota import Admission, OwnLimits
 from objects.server_name import NameScope, name_key
@@ -27,18 +25,11 @@ from tests.functional.db.test_server_edits import add_body, open_operation, poin
 from tests.support import fleet
 from tests.support.accepted import accept_batch
 from tests.support.conductor import FAR, NOW, Queue
-from tests.support.databases import SERVERS, database_on
 from tests.support.transactions import run_threads
 
 OFF, PROJECT, GLOBAL = NameScope
 TAKEN = "already exists"
 MAPPING = tables.instance_mappings
-
-
-@pytest.fixture(scope="module", params=SERVERS)
-def database(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Database]:
-    with database_on(request.param, tmp_path_factory.mktemp("names"), "api") as made:
-        yield made
 
 
 def batch(*names: str, scope: NameScope = PROJECT, project: str = "p1", name: str = "web", **terms: Any) -> NewBatch:

@@ -26,14 +26,7 @@ from objects.quota import OwnLimits, QuotaLimits
 from objects.task import Power, TaskState
 from tests.support import fleet
 from tests.support.conductor import NOW, Queue
-from tests.support.databases import SERVERS, database_on
 from tests.support.moves import Moves
-
-
-@pytest.fixture(scope="module", params=SERVERS)
-def database(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Database]:
-    with database_on(request.param, tmp_path_factory.mktemp("shelving"), "api") as made:
-        yield made
 
 
 @pytest.fixture(params=["of projects", "of users"])

@@ -4,7 +4,6 @@ nothing over."""
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -23,7 +22,7 @@ from tests.support import applying
 from tests.support.auditing import Ground
 from tests.support.databases import database_on
 from tests.support.ground import GROUNDS
-from tests.support.world import world
+from tests.support.world import world_fixture
 
 HOUR = 3600.0
 LEASE = 30.0
@@ -33,10 +32,7 @@ CLOSE = 300.0
 SKEWS = pytest.mark.parametrize("skew", [HOUR, -HOUR], ids=["ahead", "behind"])
 
 
-@pytest.fixture
-def site(tmp_path: Path) -> Iterator[Ground]:
-    with world(tmp_path, {"cell1": ["a1", "a2"], "cell2": ["b1"]}) as cloud:
-        yield Ground(cloud)
+site = world_fixture(of=Ground)
 
 
 @pytest.fixture

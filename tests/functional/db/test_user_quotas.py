@@ -27,17 +27,10 @@ from tests.functional.db.test_db_lock_order import counting
 from tests.support import fleet
 from tests.support.accepted import accept_batch
 from tests.support.conductor import FAR, NOW, Queue
-from tests.support.databases import SERVERS, database_on
 from tests.support.transactions import run_threads
 
 NONE = QuotaLimits()
 SIZE = fleet.flavor(vcpus=2, memory_mb=512)
-
-
-@pytest.fixture(scope="module", params=SERVERS)
-def database(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Database]:
-    with database_on(request.param, tmp_path_factory.mktemp("users"), "api") as made:
-        yield made
 
 
 @pytest.fixture
