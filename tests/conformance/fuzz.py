@@ -39,9 +39,7 @@ def served(place: Path) -> Iterator[tuple[str, dict[str, str]]]:
     service = ApiService(front.settings.__replace__(port=0), front.registry, front.database, front.bus)
     try:
         server = front.boot("web", metadata={"role": "web"})
-        front.hand_over()
-        front.activate(server)
-        front.follow_feed()
+        front.bring_up(server)
         pair = {"keypair": {"name": "mine", "public_key": ED25519}}
         front.client.simulate_post("/v2.1/os-keypairs", json=pair)
         service.start()

@@ -3,26 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
-from api.main import ApiService
-from tests.support.api import Front
+from tests.support.api import Front, endpoint_of, serve_http
+from tests.support.fronts import front_fixture
 from tests.support.openstack_client import OpenStack
 
-
-@pytest.fixture
-def front(tmp_path: Path) -> Iterator[Front]:
-    front = Front(tmp_path)
-    yield front
-    front.close()
+front = front_fixture()
 
 
 @pytest.fixture
 def client(front: Front) -> Iterator[OpenStack]:
     """On a real HTTP server."""
-    service = ApiService(front.settings.__replace__(port=0), front.registry, front.database, front.bus)
-    service.start()
-    yield OpenStack(f"http://127.0.0.1:{service.listen_port}/v2.1")
-    service.stop()
+    with serve_http(front) as service:
+        yield OpenStack(endpoint_of(service))

@@ -55,9 +55,7 @@ FIELDS: dict[str, Changes] = {
 def front(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Front]:
     made = Front(tmp_path_factory.mktemp("fields"))
     server = made.boot("web", TENANT, metadata={"role": "web"})
-    made.hand_over()
-    made.activate(server)
-    made.follow_feed()
+    made.bring_up(server)
     answer = made.client.simulate_post("/v2.1/os-keypairs", headers=TENANT, json={"keypair": {"name": "k", "public_key": ED25519}})
     assert answer.status_code == 200, answer.text
     yield made

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,17 +14,15 @@ from db.api.rows.tables import instance_mappings
 from db.cell import instances
 from objects import lifecycle
 from objects.instance import FailureClass
-from tests.support.api import TENANT, Front, front_on
+from tests.support.api import TENANT, Front
+from tests.support.fronts import front_fixture
 from tests.support.ground import USUAL
 
 BUILD = "compute__do_build_and_run_instance"
 OLD, NEW = {"X-OpenStack-Nova-API-Version": "2.50"}, {"X-OpenStack-Nova-API-Version": "2.62"}
 
 
-@pytest.fixture(params=USUAL)
-def front(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Front]:
-    with front_on(request.param, tmp_path) as front:
-        yield front
+front = front_fixture(grounds=USUAL)
 
 
 def at(version: str) -> dict[str, str]:

@@ -24,16 +24,13 @@ from rpc.transport import Bus
 from tests.support.api import NEWEST, OTHER_TENANT, TENANT, Front, refusal
 from tests.support.asked_guest import active_server, its_guest
 from tests.support.bus import embedded_url
+from tests.support.fronts import front_fixture
 
 ADMIN = NEWEST | {"X-Project-Id": "operators", "X-Roles": "admin"}
 READER = TENANT | {"X-Roles": "reader"}
 
 
-@pytest.fixture
-def front(tmp_path: Path) -> Iterator[Front]:
-    front = Front(tmp_path, ApiSettings(cell_timeout=1.0))
-    yield front
-    front.close()
+front = front_fixture(ApiSettings(cell_timeout=1.0))
 
 
 @pytest.fixture

@@ -6,13 +6,11 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import pytest
 import sqlalchemy as sa
 
-from api.opts import ApiSettings
 from db.api.claims.claims import Ledger
 from db.api.deployment import host_mappings
 from db.api.operations import operations, steps
@@ -27,14 +25,11 @@ from objects.operation import Operation, OperationState
 from objects.process import AGENT_BINARY
 from objects.task import Power, TaskState
 from tests.functional.api.test_api_operations import ADMIN, LARGE, LIVE, NEW, act, booted, shown, the_operation, write
-from tests.support.api import CELL1_UUID, IMAGE, Front, front_on, refusal
+from tests.support.api import CELL1_UUID, IMAGE, Front, refusal
+from tests.support.fronts import front_fixture
 from tests.support.ground import USUAL
 
-
-@pytest.fixture(params=USUAL)
-def front(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Front]:
-    with front_on(request.param, tmp_path, ApiSettings(images_folder=str(tmp_path / "images"))) as front:
-        yield front
+front = front_fixture(grounds=USUAL, images=True)
 
 
 @pytest.fixture

@@ -3,21 +3,15 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
-from pathlib import Path
-
-import pytest
 
 from db.api.claims import claims
 from db.api.servers import mappings
-from tests.support.api import TENANT, Front, front_on
+from tests.support.api import TENANT, Front
+from tests.support.fronts import front_fixture
 from tests.support.ground import USUAL
+from tests.support.threads import run_threads
 
-
-@pytest.fixture(params=USUAL)
-def front(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Front]:
-    with front_on(request.param, tmp_path) as front:
-        yield front
+front = front_fixture(grounds=USUAL)
 
 
 def test_what_is_still_queued_is_gone_at_once(front: Front) -> None:
@@ -68,9 +62,5 @@ def test_of_many_deletes_at_once_one_wins(front: Front) -> None:
         start.wait()
         statuses.append(front.delete(uuid, TENANT).status_code)
 
-    threads = [threading.Thread(target=delete) for _ in range(6)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    run_threads([threading.Thread(target=delete) for _ in range(6)])
     assert sorted(statuses) == [204, 404, 404, 404, 404, 404]

@@ -21,6 +21,7 @@ from objects.task import Power
 from rpc.compute import DIAGNOSING_VERSION
 from tests.support.api import NEWEST, TENANT, Front, refusal
 from tests.support.asked_guest import active_server, its_guest
+from tests.support.fronts import front_fixture
 
 OPERATOR = {"X-Project-Id": "operators", "X-Roles": "admin"}
 ADMIN = NEWEST | OPERATOR
@@ -65,11 +66,7 @@ class OlderReader(GuestReader):
         raise errors.Unsupported("This release tells no diagnostics.")
 
 
-@pytest.fixture
-def front(tmp_path: Path) -> Iterator[Front]:
-    front = Front(tmp_path, ApiSettings(cell_timeout=1.0))
-    yield front
-    front.close()
+front = front_fixture(ApiSettings(cell_timeout=1.0))
 
 
 @pytest.fixture

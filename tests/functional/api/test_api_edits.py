@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
@@ -13,7 +11,8 @@ import pytest
 
 from db.api.projects import flavors
 from objects.flavor import Flavor
-from tests.support.api import IMAGE, NEWEST, OTHER_TENANT, TENANT, Front, front_on
+from tests.support.api import IMAGE, NEWEST, OTHER_TENANT, TENANT, Front
+from tests.support.fronts import front_fixture
 from tests.support.ground import USUAL
 from tests.support.hostile import HOSTILE
 from tests.support.transactions import run_threads
@@ -28,10 +27,7 @@ CHANGED = {
 UNKNOWN = "00000000-0000-4000-8000-000000000000"
 
 
-@pytest.fixture(params=USUAL)
-def front(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Front]:
-    with front_on(request.param, tmp_path) as front:
-        yield front
+front = front_fixture(grounds=USUAL)
 
 
 @pytest.fixture
@@ -113,18 +109,14 @@ def test_the_disk_config_is_shown_and_changes(front: Front) -> None:
     for value in ("MANUAL", "AUTO"):
         changed = ask(front, "PUT", automatic, {"server": {"OS-DCF:diskConfig": value}})
         assert (changed.status_code, changed.json["server"]["OS-DCF:diskConfig"]) == (200, value)
-    front.hand_over()
-    front.activate(automatic)
-    front.follow_feed()
+    front.bring_up(automatic)
     rebuilt = act(front, automatic, {"rebuild": {"imageRef": IMAGE, "OS-DCF:diskConfig": "MANUAL"}})
     assert (rebuilt.status_code, rebuilt.json["server"]["OS-DCF:diskConfig"]) == (202, "MANUAL"), rebuilt.text
     assert show(front, automatic)["OS-DCF:diskConfig"] == "MANUAL"
 
 
 def test_a_resize_may_change_the_disk_config(front: Front, server: str) -> None:
-    front.hand_over()
-    front.activate(server)
-    front.follow_feed()
+    front.bring_up(server)
     front.database.write(flavors.create, Flavor(flavor_id="9", name="large", vcpus=8, memory_mb=4096, root_gb=30))
     assert act(front, server, {"resize": {"flavorRef": "9", "OS-DCF:diskConfig": "AUTO"}}).status_code == 202
     assert show(front, server)["OS-DCF:diskConfig"] == "AUTO"

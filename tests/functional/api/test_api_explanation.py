@@ -307,9 +307,7 @@ def test_the_status_names_two_machines_of_one_host(front: Front) -> None:
 def test_the_status_counts_cells_hosts_servers_and_queue(front: Front) -> None:
     """For administrators."""
     running = front.boot(max_count=2)
-    front.hand_over()
-    front.activate(running)
-    front.follow_feed()
+    front.bring_up(running)
     front.boot()
     front.bury("No valid host was found.")
     front.boot(max_count=3)

@@ -92,9 +92,7 @@ def built(front: Front, **fields: Any) -> str:
     server = front.boot("web", ADMIN, **fields)
     assert decide(front) == ["h1"]
     front.database.write(lambda tx: tx.execute(sa.text("UPDATE build_requests SET lease_until = 0")))
-    front.hand_over()
-    front.activate(server)
-    front.follow_feed()
+    front.bring_up(server)
     return server
 
 

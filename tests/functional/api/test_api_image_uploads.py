@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +22,8 @@ from images.store import FolderStore
 from objects import errors
 from objects.spec import Image
 from tests.functional.api.test_api_operations import act, booted, write
-from tests.support.api import IMAGE, NEWEST, OTHER_TENANT, TENANT, Front, front_on
+from tests.support.api import IMAGE, NEWEST, OTHER_TENANT, TENANT, Front
+from tests.support.fronts import front_fixture
 from tests.support.ground import USUAL
 
 IMAGES = "/image/v2/images"
@@ -32,10 +32,7 @@ READER = TENANT | {"X-Roles": "reader"}
 OCTETS = {"Content-Type": "application/octet-stream"}
 
 
-@pytest.fixture(params=USUAL)
-def front(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Front]:
-    with front_on(request.param, tmp_path, ApiSettings(images_folder=str(tmp_path / "images"))) as front:
-        yield front
+front = front_fixture(grounds=USUAL, images=True)
 
 
 @pytest.fixture
@@ -277,9 +274,7 @@ def test_a_rebuild_from_an_oversized_image_is_refused(front: Front) -> None:
 
     large = uploaded(front, min_ram=2049)
     assert rebuild(large)[0] == 409
-    front.hand_over()
-    front.activate(server)
-    front.follow_feed()
+    front.bring_up(server)
     status, said = rebuild(large)
     assert (status, "rebuild.imageRef: the image needs 2049 MiB of memory" in said) == (400, True)
     assert rebuild(uploaded(front, min_ram=2048))[0] == 503  # it fits, and no scheduler answers whether its host may run it

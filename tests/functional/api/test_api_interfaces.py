@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import falcon.testing
 import pytest
 
-from api.opts import ApiSettings
 from db.api.operations import steps
 from db.api.servers import networks
 from objects.network import Network
@@ -18,26 +15,22 @@ from objects.operation import OperationKind, OperationState
 from objects.port import Port
 from objects.task import Power
 from tests.functional.api.test_api_operations import NEW, READER, act, at, shown, the_operation, write
-from tests.support.api import NEWEST, OTHER_TENANT, TENANT, Front, front_on, refusal
+from tests.support.api import NEWEST, OTHER_TENANT, TENANT, Front, refusal
+from tests.support.fronts import front_fixture
 from tests.support.ground import USUAL
 from tests.support.pools import make_network, ports_of, used
 
 UNKNOWN = "70a599e0-31e7-49b7-b260-868f441e8000"
 
 
-@pytest.fixture(params=USUAL)
-def front(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Front]:
-    with front_on(request.param, tmp_path, ApiSettings()) as front:
-        yield front
+front = front_fixture(grounds=USUAL)
 
 
 @pytest.fixture
 def server(front: Front) -> str:
     """A server without interfaces that is ACTIVE on host h1."""
     uuid = front.boot("web", TENANT | NEWEST, networks="none")
-    front.hand_over()
-    front.activate(uuid)
-    front.follow_feed()
+    front.bring_up(uuid)
     return uuid
 
 

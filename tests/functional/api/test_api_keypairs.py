@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +17,7 @@ from api.opts import ApiSettings
 from db.api.rows.tables import keypairs, request_specs
 from db.api.servers import mappings
 from tests.support.api import IMAGE, NEWEST, OTHER_TENANT, TENANT, Front, refusal
-from tests.support.databases import SERVERS
-from tests.support.fronts import databases_of
+from tests.support.fronts import front_on_servers
 from tests.support.keys import CERTIFICATE, CERTIFICATE_FINGERPRINT, ED25519, ED25519_FINGERPRINT, RSA
 
 PATH = "/v2.1/os-keypairs"
@@ -31,12 +29,7 @@ GENERATING = TENANT | {"OpenStack-API-Version": "compute 2.91"}
 BASIC = {"name", "public_key", "fingerprint"}
 
 
-@pytest.fixture(params=SERVERS)
-def front(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Front]:
-    with databases_of(request.param, tmp_path) as ground:
-        made = Front(ground, ApiSettings(key_pairs=3))
-        yield made
-        made.close()
+front = front_on_servers(ApiSettings(key_pairs=3))
 
 
 def create(front: Front, headers: dict[str, str] = NEWEST | TENANT, **fields: Any) -> falcon.testing.Result:

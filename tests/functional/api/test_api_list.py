@@ -21,13 +21,9 @@ from db.sql.counting import StatementCounter
 from objects.cell import CellMapping
 from objects.instance import FailureClass
 from tests.support.api import IMAGE, NEWEST, OTHER_TENANT, TENANT, Front
+from tests.support.fronts import front_fixture
 
-
-@pytest.fixture
-def front(tmp_path: Path) -> Iterator[Front]:
-    front = Front(tmp_path, ApiSettings(max_limit=20))
-    yield front
-    front.close()
+front = front_fixture(ApiSettings(max_limit=20))
 
 
 def follow(front: Front, path: str, headers: dict[str, str] | None = None) -> Iterator[list[dict[str, Any]]]:

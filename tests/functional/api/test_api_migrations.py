@@ -38,9 +38,7 @@ def front(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Front]:
 def moved(front: Front, action: str, value: Any) -> tuple[str, str]:
     """A server that is ACTIVE, and the uuid of the operation of this action on it."""
     server = front.boot("web", TENANT)
-    front.hand_over()
-    front.activate(server)
-    front.follow_feed()
+    front.bring_up(server)
     answer = front.client.simulate_post(f"/v2.1/servers/{server}/action", headers=ADMIN | NEWEST, json={action: value})
     assert answer.status_code == 202, answer.text
     return server, front.database.read(operations.open_for, [server])[server].uuid

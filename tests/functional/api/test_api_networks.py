@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,7 +9,8 @@ import pytest
 from api.opts import ApiSettings
 from db.cell import instances
 from objects.network import Network
-from tests.support.api import IMAGE, NEWEST, OTHER_TENANT, TENANT, Front, front_on
+from tests.support.api import IMAGE, NEWEST, OTHER_TENANT, TENANT, Front
+from tests.support.fronts import front_fixture
 from tests.support.ground import GROUNDS
 from tests.support.pools import make_network, ports_of, used
 
@@ -19,10 +18,7 @@ UNKNOWN = "70a599e0-31e7-49b7-b260-868f441e8000"
 TAGGED = {"OpenStack-API-Version": "compute 2.42"}
 
 
-@pytest.fixture(params=GROUNDS)
-def front(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Front]:
-    with front_on(request.param, tmp_path, ApiSettings(max_servers_per_request=50)) as front:
-        yield front
+front = front_fixture(ApiSettings(max_servers_per_request=50), grounds=GROUNDS)
 
 
 def boot(front: Front, networks: Any, headers: dict[str, str] | None = None, **fields: Any) -> tuple[int, str]:
@@ -102,9 +98,7 @@ def test_interfaces_are_listed_and_shown(front: Front, blue: Network) -> None:
     }
     assert front.get(f"{path}/{shown['port_id']}", TENANT).json == {"interfaceAttachment": shown}
     assert front.get(f"{path}/{shown['port_id']}", TENANT | NEWEST).json["interfaceAttachment"]["tag"] == "front"
-    front.hand_over()
-    front.activate(server)
-    front.follow_feed()
+    front.bring_up(server)
     assert front.get(path, TENANT).json["interfaceAttachments"] == [shown | {"port_state": "ACTIVE"}]
     assert front.get(f"{path}/{UNKNOWN}", TENANT).status_code == 404
     assert front.get(path, OTHER_TENANT).status_code == 404
@@ -125,9 +119,7 @@ def test_what_servers_never_have_is_empty(front: Front) -> None:
 def test_addresses_last_through_boot_until_server_deletion(front: Front, blue: Network) -> None:
     _, server = boot(front, [{"uuid": blue.uuid}])
     own = ports_of(front.database, server)
-    front.hand_over()
-    front.activate(server)
-    front.follow_feed()
+    front.bring_up(server)
     assert ports_of(front.database, server) == own
     assert front.delete(server).status_code == 204
     assert used(front.database) == 2

@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from pathlib import Path
-
-import pytest
 
 from api.http import microversions
 from api.http.not_served import ROUTES, SERVER_ACTIONS
@@ -16,13 +12,6 @@ from tests.support.routes import routes_of
 
 OWN = re.compile(r"/image.*|/network.*|/v2\.1/superconductor/.*|/v2\.1/servers/{server_id}/explanation|/v2(\.[01])?|/identity/v3|/")
 """Paths that the Compute API does not have."""
-
-
-@pytest.fixture
-def front(tmp_path: Path) -> Iterator[Front]:
-    made = Front(tmp_path)
-    yield made
-    made.close()
 
 
 def test_versioned_paths_are_in_the_table_or_ours(front: Front) -> None:

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
 from tests.support.api import NEWEST, TENANT, Front
-from tests.support.databases import SERVERS
-from tests.support.fronts import databases_of
+from tests.support.fronts import front_on_servers
 from tests.support.odd_rows import TURNS, Names, odd, tables
 
 pytestmark = pytest.mark.one_in(4)
@@ -50,12 +47,7 @@ OF_ADMINISTRATORS = (
 )
 
 
-@pytest.fixture(scope="module", params=SERVERS)
-def front(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Front]:
-    with databases_of(request.param, tmp_path_factory.mktemp("front")) as ground:
-        made = Front(ground)
-        yield made
-        made.close()
+front = front_on_servers(scope="module")
 
 
 @pytest.mark.parametrize("name", tables())

@@ -17,7 +17,6 @@ import msgspec
 import pytest
 import sqlalchemy as sa
 
-from api.opts import ApiSettings
 from db.api.deployment import aggregates, host_mappings
 from db.api.operations import operations, steps
 from db.api.projects import flavors, quotas
@@ -37,7 +36,8 @@ from objects.quota import QuotaUsage
 from objects.spec import RequestSpec
 from objects.task import Power, TaskState
 from service.periodic import wait_until
-from tests.support.api import CELL1_UUID, IMAGE, NEWEST, OTHER_TENANT, TENANT, Front, front_on, refusal
+from tests.support.api import CELL1_UUID, IMAGE, NEWEST, OTHER_TENANT, TENANT, Front, refusal
+from tests.support.fronts import front_fixture
 from tests.support.ground import USUAL
 
 NEW = TENANT | NEWEST
@@ -53,10 +53,7 @@ def at(version: str) -> dict[str, str]:
     return {"OpenStack-API-Version": f"compute {version}"}
 
 
-@pytest.fixture(params=USUAL)
-def front(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Front]:
-    with front_on(request.param, tmp_path, ApiSettings(images_folder=str(tmp_path / "images"))) as front:
-        yield front
+front = front_fixture(grounds=USUAL, images=True)
 
 
 @pytest.fixture
@@ -67,9 +64,7 @@ def server(front: Front) -> str:
 
 def booted(front: Front, **fields: Any) -> str:
     uuid = front.boot("web", TENANT, **fields)
-    front.hand_over()
-    front.activate(uuid)
-    front.follow_feed()
+    front.bring_up(uuid)
     return uuid
 
 

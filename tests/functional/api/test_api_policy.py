@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
@@ -60,13 +59,6 @@ OPEN = {
     "/network",
     "/network/v2.0",
 }
-
-
-@pytest.fixture
-def front(tmp_path: Path) -> Iterator[Front]:
-    made = Front(tmp_path)
-    yield made
-    made.close()
 
 
 def test_only_version_documents_serve_callers_without_a_role(front: Front) -> None:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import falcon.testing
@@ -16,7 +14,8 @@ from api.opts import ApiSettings
 from db.api.deployment import cell_mappings
 from objects import errors
 from objects.quota import QuotaLimits
-from tests.support.api import CELL1_UUID, IMAGE, NEWEST, OTHER_TENANT, TENANT, Front, front_on
+from tests.support.api import CELL1_UUID, IMAGE, NEWEST, OTHER_TENANT, TENANT, Front
+from tests.support.fronts import front_fixture
 from tests.support.ground import USUAL
 from tests.support.keys import ED25519
 from tests.support.transactions import run_threads
@@ -24,10 +23,7 @@ from tests.support.transactions import run_threads
 LIMITS = QuotaLimits(instances=4, cores=-1, ram=5 * 2048)
 
 
-@pytest.fixture(params=USUAL)
-def front(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Front]:
-    with front_on(request.param, tmp_path, ApiSettings(quota=LIMITS)) as front:
-        yield front
+front = front_fixture(ApiSettings(quota=LIMITS), grounds=USUAL)
 
 
 def boot(front: Front, headers: dict[str, str], **fields: Any) -> falcon.testing.Result:

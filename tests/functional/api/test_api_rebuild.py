@@ -46,9 +46,7 @@ def made(folder: Path, vault: Vault | None, **settings: Any) -> Iterator[Front]:
 
 def booted(front: Front, **fields: Any) -> str:
     uuid = front.boot("web", TENANT, **fields)
-    front.hand_over()
-    front.activate(uuid)
-    front.follow_feed()
+    front.bring_up(uuid)
     return uuid
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,14 +20,11 @@ from tests.functional.api.test_api_operations import ADMIN, NEW, READER, act, at
 from tests.functional.api.test_api_operations import write as write_summary
 from tests.functional.api.test_api_rebuild import VAULT, operation
 from tests.functional.api.test_api_rebuild import kept as kept_by
-from tests.support.api import IMAGE, Front, front_on, refusal
+from tests.support.api import IMAGE, Front, refusal
+from tests.support.fronts import front_fixture
 from tests.support.ground import USUAL
 
-
-@pytest.fixture(params=USUAL)
-def front(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Front]:
-    with front_on(request.param, tmp_path, ApiSettings(), VAULT) as front:
-        yield front
+front = front_fixture(vault=VAULT, grounds=USUAL)
 
 
 @pytest.fixture

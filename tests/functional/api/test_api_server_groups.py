@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import falcon.testing
@@ -15,8 +13,7 @@ from api.opts import ApiSettings
 from db.api.rows.tables import server_groups
 from db.cell import instances
 from tests.support.api import IMAGE, NEWEST, OTHER_TENANT, TENANT, Front, refusal
-from tests.support.databases import SERVERS
-from tests.support.fronts import databases_of
+from tests.support.fronts import front_on_servers
 
 PATH = "/v2.1/os-server-groups"
 READER = NEWEST | TENANT | {"X-Roles": "reader"}
@@ -25,12 +22,7 @@ BASIC = {"id", "name", "members"}
 UNKNOWN = "3f0a2b5e-1111-4222-8333-444455556666"
 
 
-@pytest.fixture(params=SERVERS)
-def front(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Front]:
-    with databases_of(request.param, tmp_path) as ground:
-        made = Front(ground, ApiSettings(server_groups=3, server_group_members=3))
-        yield made
-        made.close()
+front = front_on_servers(ApiSettings(server_groups=3, server_group_members=3))
 
 
 def at(version: Version) -> dict[str, str]:
@@ -215,9 +207,7 @@ def test_members_are_servers_that_are_not_deleted(front: Front) -> None:
     assert members(front, group) == []
     server = boot(front, group).json["server"]["id"]
     assert members(front, group) == [server], "while it is queued"
-    front.hand_over()
-    front.activate(server)
-    front.follow_feed()
+    front.bring_up(server)
     buried = boot(front, group).json["server"]["id"]
     front.bury("no host")
     assert members(front, group) == [server, buried]

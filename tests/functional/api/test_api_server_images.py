@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,8 @@ from db.api.servers import image_removals, images
 from images.store import FolderStore
 from objects.operation import Operation, OperationKind
 from tests.functional.api.test_api_operations import ADMIN, NEW, act, at, booted, saved, shown, write
-from tests.support.api import IMAGE, OTHER_TENANT, TENANT, Front, front_on, refusal
+from tests.support.api import IMAGE, OTHER_TENANT, TENANT, Front, refusal
+from tests.support.fronts import front_fixture
 from tests.support.ground import USUAL
 
 NEXT = NEW | at("2.45")
@@ -25,10 +25,7 @@ BACKUP = {"name": "b", "backup_type": "daily", "rotation": 2}
 ADDED = "11111111-1111-4111-8111-111111111111"
 
 
-@pytest.fixture(params=USUAL)
-def front(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Front]:
-    with front_on(request.param, tmp_path, ApiSettings(images_folder=str(tmp_path / "images"))) as front:
-        yield front
+front = front_fixture(grounds=USUAL, images=True)
 
 
 @pytest.fixture

@@ -12,15 +12,14 @@ import requests
 from api.main import ApiService
 from api.opts import ApiSettings
 from objects import errors
-from tests.support.api import IMAGE, NEWEST, Front
+from tests.support.api import IMAGE, NEWEST, Front, serve_http
+from tests.support.threads import run_threads
 
 
 @pytest.fixture
 def service(front: Front) -> Iterator[ApiService]:
-    service = ApiService(ApiSettings(port=0), front.registry, front.database, front.bus)
-    service.start()
-    yield service
-    service.stop()
+    with serve_http(front, ApiSettings()) as service:
+        yield service
 
 
 def test_it_serves_on_a_free_port(service: ApiService) -> None:
@@ -44,11 +43,7 @@ def test_many_clients_boot_at_once(front: Front, service: ApiService) -> None:
                 assert answer.status_code == 202
                 answers.append(answer.json()["server"]["id"])
 
-    threads = [threading.Thread(target=boot) for _ in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    run_threads([threading.Thread(target=boot) for _ in range(8)])
     assert len(set(answers)) == 40
     assert set(answers) == set(front.uuids())
 

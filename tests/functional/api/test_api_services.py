@@ -300,9 +300,7 @@ def test_hosts_are_listed_shown_and_disabled(front: Front) -> None:
     assert front.get("/v2.1/os-hosts", zone="").json["hosts"] == hosts
     assert front.get("/v2.1/os-hosts", zone="internal").json["hosts"] == [each for each in hosts if each["zone"] == "internal"]
     server = front.boot("web", TENANT)
-    front.hand_over()
-    front.activate(server)
-    front.follow_feed()
+    front.bring_up(server)
     shown = [each["resource"] for each in front.get("/v2.1/os-hosts/h1").json["host"]]
     assert [each["project"] for each in shown] == ["(total)", "(used_now)", "(used_max)", "p1"]
     assert shown[3] == shown[2] | {"project": "p1"} == {"host": "h1", "project": "p1", "cpu": 1, "memory_mb": 2048, "disk_gb": 20}
@@ -337,9 +335,7 @@ def test_each_external_event_is_answered_by_itself(front: Front) -> None:
     ]
     told_of = tell(front, events, OLDEST)
     assert (told_of.status_code, [each["code"] for each in told_of.json["events"]]) == (207, [422, 404])
-    front.hand_over()
-    front.activate(server)
-    front.follow_feed()
+    front.bring_up(server)
     plugged = {"name": "network-vif-plugged", "server_uuid": server, "status": "completed"}
     done = tell(front, [plugged], OLDEST)
     assert (done.status_code, done.json) == (200, {"events": [plugged | {"code": 200}]})

@@ -122,9 +122,7 @@ def test_what_never_got_a_host_shows_why(front: Front) -> None:
 def test_a_silent_cell_leaves_its_servers_visible(front: Front, tmp_path: Path) -> None:
     """As far as the summary knows them; servers elsewhere are as they were."""
     uuid = front.boot()
-    front.hand_over()
-    front.activate(uuid)
-    front.follow_feed()
+    front.bring_up(uuid)
     front.cell.close()
     os.rename(tmp_path / "cell1.db", tmp_path / "moved.db")
     for wal in tmp_path.glob("cell1.db-*"):

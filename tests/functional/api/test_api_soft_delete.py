@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import falcon.testing
 import msgspec
 import pytest
@@ -16,16 +13,14 @@ from db.api.projects import quotas
 from db.api.queue import builds
 from objects.operation import OperationKind, OperationState
 from tests.functional.api.test_api_operations import ADMIN, NEW, READER, act, booted, listed, shown, the_operation, write
-from tests.support.api import TENANT, Front, front_on, refusal
+from tests.support.api import TENANT, Front, refusal
+from tests.support.fronts import front_fixture
 from tests.support.ground import USUAL
 
 INTERVAL_S = 3600
 
 
-@pytest.fixture(params=USUAL)
-def front(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Front]:
-    with front_on(request.param, tmp_path, ApiSettings(reclaim_instance_interval=INTERVAL_S)) as front:
-        yield front
+front = front_fixture(ApiSettings(reclaim_instance_interval=INTERVAL_S), grounds=USUAL)
 
 
 @pytest.fixture

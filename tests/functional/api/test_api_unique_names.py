@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import falcon.testing
-import pytest
 
 from api.opts import ApiSettings
 from objects.server_name import NameScope
-from tests.support.api import IMAGE, NEWEST, OTHER_TENANT, TENANT, Front, front_on
+from tests.support.api import IMAGE, NEWEST, OTHER_TENANT, TENANT, Front
 from tests.support.deciding import scheduler_of
+from tests.support.fronts import front_fixture
 from tests.support.ground import GROUNDS
 from tests.support.transactions import run_threads
 
@@ -20,10 +18,7 @@ NEW = TENANT | NEWEST
 TAKEN = "Instance {} already exists."
 
 
-@pytest.fixture(params=GROUNDS)
-def front(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Front]:
-    with front_on(request.param, tmp_path, ApiSettings(unique_server_names=NameScope.PROJECT, cell_timeout=1.0)) as front:
-        yield front
+front = front_fixture(ApiSettings(unique_server_names=NameScope.PROJECT, cell_timeout=1.0), grounds=GROUNDS)
 
 
 def boot(front: Front, name: str, headers: dict[str, str] = NEW, **fields: Any) -> falcon.testing.Result:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 import falcon.testing
@@ -18,7 +16,8 @@ from db.api.rows.tables import instance_mappings
 from db.sql.connection import ApiTransaction
 from objects import errors
 from objects.cell import UNKNOWN_CELLS_HEADER
-from tests.support.api import CELL1_UUID, OTHER_TENANT, TENANT, Front, front_on
+from tests.support.api import CELL1_UUID, OTHER_TENANT, TENANT, Front
+from tests.support.fronts import front_fixture
 from tests.support.ground import USUAL
 
 USAGE = "/v2.1/os-simple-tenant-usage"
@@ -27,18 +26,13 @@ NOON = datetime(2026, 1, 31, 12, tzinfo=UTC).timestamp()
 DAY: dict[str, Any] = {"start": "2026-01-31T00:00:00", "end": "2026-02-01T00:00:00"}
 
 
-@pytest.fixture(params=USUAL)
-def front(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Front]:
-    with front_on(request.param, tmp_path) as made:
-        yield made
+front = front_fixture(grounds=USUAL)
 
 
 def ran(front: Front, begin: float, end: float | None = None, headers: dict[str, str] | None = None, **fields: Any) -> str:
     """A server that was launched at this hour after noon, and deleted at the other one."""
     uuid = front.boot(headers=headers or TENANT, **fields)
-    front.hand_over()
-    front.activate(uuid)
-    front.follow_feed()
+    front.bring_up(uuid)
     times: dict[str, Any] = {"launched_at": NOON + begin * HOUR}
     if end is not None:
         assert front.delete(uuid).status_code == 204

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import falcon.testing
@@ -11,7 +9,8 @@ import pytest
 
 from api.opts import ApiSettings
 from objects.quota import QuotaLimits
-from tests.support.api import IMAGE, NEWEST, TENANT, Front, front_on
+from tests.support.api import IMAGE, NEWEST, TENANT, Front
+from tests.support.fronts import front_fixture
 from tests.support.ground import USUAL
 from tests.support.keys import ED25519
 
@@ -20,10 +19,7 @@ USER = TENANT["X-User-Id"]
 COLLEAGUE = TENANT | {"X-User-Id": "colleague"}
 
 
-@pytest.fixture(params=USUAL)
-def front(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Front]:
-    with front_on(request.param, tmp_path, ApiSettings(quota=LIMITS)) as front:
-        yield front
+front = front_fixture(ApiSettings(quota=LIMITS), grounds=USUAL)
 
 
 def boot(front: Front, headers: dict[str, str], **fields: Any) -> falcon.testing.Result:

@@ -3,31 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
-from api.main import ApiService
-from tests.support.api import TENANT
+from tests.support.api import TENANT, endpoint_of, serve_http
+from tests.support.closing import closing_fixture
 from tests.support.console_site import ConsoleSite
 from tests.support.openstack_client import OpenStack, needs_client
 from tests.support.websocket_client import open_websocket, read_until
 
-
-@pytest.fixture
-def site(tmp_path: Path) -> Iterator[ConsoleSite]:
-    made = ConsoleSite(tmp_path)
-    yield made
-    made.close()
+site = closing_fixture(ConsoleSite)
 
 
 @pytest.fixture
 def client(site: ConsoleSite) -> Iterator[OpenStack]:
-    front = site.front
-    service = ApiService(front.settings.__replace__(port=0), front.registry, front.database, front.bus)
-    service.start()
-    yield OpenStack(f"http://127.0.0.1:{service.listen_port}/v2.1", project=TENANT["X-Project-Id"])
-    service.stop()
+    with serve_http(site.front) as service:
+        yield OpenStack(endpoint_of(service), project=TENANT["X-Project-Id"])
 
 
 @needs_client

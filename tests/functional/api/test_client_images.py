@@ -7,20 +7,17 @@ from pathlib import Path
 
 import pytest
 
-from api.main import ApiService
-from api.opts import ApiSettings
-from tests.support.api import Front
+from tests.support.api import Front, endpoint_of, serve_http
+from tests.support.fronts import front_fixture
 from tests.support.openstack_client import OpenStack, needs_client
+
+front = front_fixture(images=True)
 
 
 @pytest.fixture
-def client(tmp_path: Path) -> Iterator[OpenStack]:
-    front = Front(tmp_path, ApiSettings(images_folder=str(tmp_path / "images")))
-    service = ApiService(front.settings.__replace__(port=0), front.registry, front.database, front.bus)
-    service.start()
-    yield OpenStack(f"http://127.0.0.1:{service.listen_port}/v2.1", knows_images=True)
-    service.stop()
-    front.close()
+def client(front: Front) -> Iterator[OpenStack]:
+    with serve_http(front) as service:
+        yield OpenStack(endpoint_of(service), knows_images=True)
 
 
 @needs_client

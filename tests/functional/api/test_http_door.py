@@ -8,7 +8,6 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -20,7 +19,7 @@ from api.http.http_server import ConnectionLimits, HttpServer, parse_networks
 from api.main import ApiService
 from api.opts import ApiSettings
 from objects import errors
-from tests.support.api import Front
+from tests.support.api import Front, serve_http
 
 QUICK = ConnectionLimits(threads=2, header_timeout=0.5, body_timeout=0.5, answer_timeout=0.5)
 GET = b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"
@@ -257,13 +256,9 @@ def _told(made: Door, text: str, late: float = 0.2) -> bool:
 
 
 @pytest.fixture
-def service(tmp_path: Path) -> Iterator[ApiService]:
-    front = Front(tmp_path)
-    service = ApiService(ApiSettings(port=0), front.registry, front.database, front.bus)
-    service.start()
-    yield service
-    service.stop()
-    front.close()
+def service(front: Front) -> Iterator[ApiService]:
+    with serve_http(front, ApiSettings()) as service:
+        yield service
 
 
 def test_a_thousand_slow_connections_keep_nobody_out(service: ApiService) -> None:

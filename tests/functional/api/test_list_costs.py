@@ -15,6 +15,7 @@ from db.sql.engine import Database
 from objects import errors
 from tests.support.api import OTHER_TENANT, TENANT, Front
 from tests.support.databases import SERVERS, database_on
+from tests.support.fronts import front_fixture
 
 TEN = " UNION ALL ".join(f"SELECT {n} AS n" for n in range(10))
 FOREVER = {
@@ -46,11 +47,7 @@ def test_a_statement_that_takes_too_long_ends(database: tuple[str, Database]) ->
     assert len(runs) == 2
 
 
-@pytest.fixture
-def front(tmp_path: Path) -> Iterator[Front]:
-    made = Front(tmp_path, ApiSettings(list_rate=0.001, list_burst=3))
-    yield made
-    made.close()
+front = front_fixture(ApiSettings(list_rate=0.001, list_burst=3))
 
 
 def test_a_project_lists_no_faster_than_it_may(front: Front) -> None:

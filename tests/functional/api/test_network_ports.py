@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import falcon.testing
@@ -14,6 +12,7 @@ from api.opts import ApiSettings
 from db.cell import instances
 from objects.network import Network
 from tests.support.api import IMAGE, NEWEST, OTHER_TENANT, TENANT, Front
+from tests.support.fronts import front_fixture
 from tests.support.pools import make_network, ports_of, used
 
 UNKNOWN = "70a599e0-31e7-49b7-b260-868f441e8000"
@@ -21,11 +20,7 @@ PORTS = "/network/v2.0/ports"
 READER = TENANT | {"X-Roles": "reader"}
 
 
-@pytest.fixture
-def front(tmp_path: Path) -> Iterator[Front]:
-    made = Front(tmp_path, ApiSettings(ports=4))
-    yield made
-    made.close()
+front = front_fixture(ApiSettings(ports=4))
 
 
 @pytest.fixture
@@ -178,9 +173,7 @@ def test_a_server_boots_with_a_port(front: Front, blue: Network) -> None:
     bound = show(front, port)
     assert (bound["device_id"], bound["device_owner"].partition(":")[0], bound["name"]) == (server, "compute", "web-0")
     assert ask(front, "GET", f"{PORTS}?device_id={server}").json["ports"] == [bound]
-    front.hand_over()
-    front.activate(server)
-    front.follow_feed()
+    front.bring_up(server)
     assert show(front, port)["status"] == "ACTIVE"
     assert front.delete(server, TENANT).status_code == 204
     assert show(front, port)["device_id"] == server, "its guest may still run"
@@ -211,9 +204,7 @@ def test_what_no_boot_can_have_is_refused(front: Front, blue: Network) -> None:
 def test_a_port_is_attached_and_detached(front: Front, blue: Network) -> None:
     port, other = make(front, blue), make(front, blue, OTHER_TENANT)
     server = booted(front)
-    front.hand_over()
-    front.activate(server)
-    front.follow_feed()
+    front.bring_up(server)
     path = f"/v2.1/servers/{server}/os-interface"
 
     def attach(**asked: Any) -> falcon.testing.Result:

@@ -2,24 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 
 from api.opts import ApiSettings
 from objects.network import Network
 from tests.support.api import NEWEST, OTHER_TENANT, TENANT, Front
+from tests.support.fronts import front_fixture
 from tests.support.pools import make_network, ports_of
 
 UNKNOWN = "70a599e0-31e7-49b7-b260-868f441e8000"
 
 
-@pytest.fixture
-def front(tmp_path: Path) -> Iterator[Front]:
-    made = Front(tmp_path, ApiSettings(max_limit=3))
-    yield made
-    made.close()
+front = front_fixture(ApiSettings(max_limit=3))
 
 
 @pytest.fixture

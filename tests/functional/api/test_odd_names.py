@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,17 +21,14 @@ from objects.context import RequestContext
 from objects.process import AGENT_BINARY, About
 from tests.support.commands import Shell
 from tests.support.databases import SERVERS, database_on
-from tests.support.world import World, world
+from tests.support.world import World, world, world_fixture
 
 CONTEXT = RequestContext(request_id="req-test")
 ODD = ("h1 ", " h1", "h\0", "h\n1", "\x1b]0;owned\x07", "\udcff", "", "x" * 256, "h/1", 7, None, ["h1"], {"a": 1})
 ESCAPES = "\x1b]0;owned\x07\x1b[31mh"
 
 
-@pytest.fixture(scope="module")
-def cloud(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
-    with world(tmp_path_factory.mktemp("names"), {"cell1": ["h1"]}) as made:
-        yield made
+cloud = world_fixture({"cell1": ["h1"]}, scope="module")
 
 
 @pytest.fixture

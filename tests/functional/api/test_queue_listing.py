@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import random
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import msgspec
@@ -24,7 +24,7 @@ from objects.instance import Server
 from objects.spec import Image, RequestSpec, ServerProperties
 from tests.support import fleet
 from tests.support.conductor import Queue
-from tests.support.databases import SERVERS, database_on
+from tests.support.databases import database_fixture
 from tests.support.fleet import CELLS
 
 FIELDS: dict[str, Callable[[Server, RequestSpec], Any]] = {
@@ -59,10 +59,7 @@ def _task(server: Server) -> str | None:
     return "spawning" if server.cell_uuid else "scheduling"
 
 
-@pytest.fixture(scope="module", params=SERVERS)
-def database(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Database]:
-    with database_on(request.param, tmp_path_factory.mktemp("queue"), "api") as made:
-        yield made
+database = database_fixture()
 
 
 @pytest.fixture(scope="module")

@@ -8,7 +8,6 @@ import re
 import threading
 import uuid
 from collections import Counter
-from collections.abc import Iterator
 from typing import Any
 
 import msgspec
@@ -34,7 +33,7 @@ from tests.functional.db.test_db_lock_order import counting
 from tests.support import fleet
 from tests.support.accepted import accept_batch
 from tests.support.conductor import FAR, NOW, Queue, servers
-from tests.support.databases import SERVERS, database_on
+from tests.support.databases import database_fixture
 from tests.support.fleet import CELLS
 from tests.support.transactions import run_threads
 
@@ -42,10 +41,7 @@ NONE = QuotaLimits()
 SIZE = fleet.flavor(vcpus=2, memory_mb=512)
 
 
-@pytest.fixture(scope="module", params=SERVERS)
-def database(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Database]:
-    with database_on(request.param, tmp_path_factory.mktemp("quota"), "api") as made:
-        yield made
+database = database_fixture()
 
 
 @pytest.fixture

@@ -8,7 +8,6 @@ import ipaddress
 import logging
 import socket
 import ssl
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
@@ -35,6 +34,7 @@ from service import metrics
 from service.periodic import wait_until
 from tests.support.api import NEWEST, OTHER_TENANT, TENANT, Front, refusal
 from tests.support.cell_conductor import PATIENCE
+from tests.support.closing import closing_fixture
 from tests.support.console_site import MEMBER, SERIAL, ConsoleSite
 from tests.support.websocket_client import open_websocket, read_until
 
@@ -43,11 +43,7 @@ READER = MEMBER | {"X-Roles": "reader"}
 UNKNOWN = "3d4f8c5e-0000-4000-8000-000000000000"
 
 
-@pytest.fixture
-def site(tmp_path: Path) -> Iterator[ConsoleSite]:
-    made = ConsoleSite(tmp_path)
-    yield made
-    made.close()
+site = closing_fixture(ConsoleSite)
 
 
 def token_in(url: str) -> str:
