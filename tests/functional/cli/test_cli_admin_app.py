@@ -16,16 +16,14 @@ from cliff.command import Command
 
 from cli import app
 from cli.app import COMMANDS, FORMER_COMMANDS, GROUPS, Superconductor, commands_by_word
-from tests.support.commands import Shell
+from tests.support.commands import Shell, shell_fixture
 
 ROOT = Path(__file__).parents[3]
 ROOMS = ("db", "cell", "host", "flavor", "aggregate", "group")
 MINE = [name for name, path, _ in COMMANDS if path.partition(":")[0].removeprefix("cli.") in ROOMS]
 
 
-@pytest.fixture
-def shell(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Shell:
-    return Shell(tmp_path, capsys)
+shell = shell_fixture()
 
 
 def _process(*command: str, **environment: str) -> subprocess.CompletedProcess[str]:

@@ -17,16 +17,12 @@ from db.sql.sync import latest_version
 from objects.cell import CELL0_UUID, HostMapping
 from objects.process import AGENT_BINARY
 from tests.support.cell_databases import silent_port
-from tests.support.commands import Shell
+from tests.support.commands import Shell, shell_fixture
 
 FAR = "--database-connection mysql+pymysql://sc:secret@db-far/sc --transport-url rabbit://sc:secret@mq-far:5671/sc"
 
 
-@pytest.fixture
-def shell(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Shell:
-    shell = Shell(tmp_path, capsys)
-    shell.done("-q db sync")
-    return shell
+shell = shell_fixture("-q db sync")
 
 
 def test_create_with_state_uses_the_folders_file(shell: Shell) -> None:

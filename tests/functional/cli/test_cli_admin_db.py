@@ -9,12 +9,9 @@ import pytest
 from db.api.deployment import cell_mappings
 from db.sql.sync import latest_version
 from tests.support.cell_databases import Cells
-from tests.support.commands import Shell
+from tests.support.commands import Shell, shell_fixture
 
-
-@pytest.fixture
-def shell(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Shell:
-    return Shell(tmp_path, capsys)
+shell = shell_fixture()
 
 
 @pytest.fixture

@@ -2,22 +2,15 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from db.api.rows import epochs
 from db.sql.engine import Database
 from tests.support.cell_databases import Cells
-from tests.support.commands import Shell
+from tests.support.commands import Shell, shell_fixture
 from tests.support.databases import sqlite_url
 
-
-@pytest.fixture
-def shell(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Shell:
-    shell = Shell(tmp_path, capsys)
-    shell.done("-q db sync")
-    return shell
+shell = shell_fixture("-q db sync")
 
 
 # -- flavors ---------------------------------------------------------------------------------------------------------------------

@@ -6,14 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.commands import Shell
+from tests.support.commands import Shell, shell_fixture
 
-
-@pytest.fixture
-def shell(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Shell:
-    shell = Shell(tmp_path, capsys)
-    shell.done("-q db sync")
-    return shell
+shell = shell_fixture("-q db sync")
 
 
 def write(shell: Shell, text: str) -> Path:

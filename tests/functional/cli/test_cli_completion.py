@@ -11,12 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from api.main import ApiService
 from api.opts import ApiSettings
 from cli.app import COMMANDS
 from service.vault import Vault, new_key
-from tests.support.api import Front
-from tests.support.commands import Shell
+from tests.support.api import Front, endpoint_of, serve_http
+from tests.support.commands import Shell, shell_fixture
 
 ROOT = Path(__file__).parents[3]
 
@@ -24,9 +23,7 @@ Completer = Callable[..., list[str]]
 """From the words of a line, the last of which is completed, to what is offered."""
 
 
-@pytest.fixture
-def shell(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Shell:
-    return Shell(tmp_path, capsys)
+shell = shell_fixture()
 
 
 @pytest.fixture
@@ -44,12 +41,10 @@ def front(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Front]:
     vault = Vault([new_key()])
     (tmp_path / "images").mkdir()
     front = Front(tmp_path, ApiSettings(images_folder=str(tmp_path / "images")), vault)
-    service = ApiService(front.settings.__replace__(port=0), front.registry, front.database, front.bus, vault=vault)
-    service.start()
-    monkeypatch.setenv("SUPERCONDUCTOR_ENDPOINT", f"http://127.0.0.1:{service.listen_port}/v2.1")
-    front.boot("web one")
-    yield front
-    service.stop()
+    with serve_http(front, vault=vault) as service:
+        monkeypatch.setenv("SUPERCONDUCTOR_ENDPOINT", endpoint_of(service))
+        front.boot("web one")
+        yield front
     front.close()
 
 

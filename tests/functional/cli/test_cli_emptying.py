@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
@@ -26,7 +25,7 @@ from tests.support import fleet
 from tests.support.cell_conductor import PATIENCE
 from tests.support.commands import Outcome as Said
 from tests.support.commands import Shell
-from tests.support.world import World, world
+from tests.support.world import World, world, world_fixture
 
 SMALL = fleet.flavor(vcpus=1, memory_mb=512, root_gb=1)
 LARGE = Flavor(flavor_id="large", name="large", vcpus=4, memory_mb=2048, root_gb=2)
@@ -34,11 +33,7 @@ HUGE = fleet.flavor(vcpus=1, memory_mb=60000, root_gb=1)
 """A host has room for one."""
 
 
-@pytest.fixture
-def cloud(tmp_path: Path) -> Iterator[World]:
-    with world(tmp_path, {"cell1": ["a1", "a2"], "cell2": ["b1"]}) as made:
-        made.start()
-        yield made
+cloud = world_fixture(prepare=World.start)
 
 
 @pytest.fixture

@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -28,7 +26,7 @@ from tests.support.cell_site import SPEC
 from tests.support.commands import Shell
 from tests.support.databases import sqlite_url
 from tests.support.ground import CHOSEN
-from tests.support.world import World, world
+from tests.support.world import World, world_fixture
 
 NO_WAIT = -1.0
 
@@ -128,10 +126,7 @@ def test_the_old_cell_must_answer(cells: Cells, shell: Shell) -> None:
     assert homes(cells) == {"d1": "dead"}
 
 
-@pytest.fixture(params=CHOSEN)
-def cloud(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[World]:
-    with world(tmp_path, {"cell1": ["a1", "a2"], "cell2": ["b1"]}, request.param, embedded=True) as made:
-        yield made
+cloud = world_fixture(grounds=CHOSEN, embedded=True)
 
 
 def _uuids(cloud: World) -> dict[str, str]:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import getpass
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -15,18 +13,14 @@ from service.periodic import wait_until
 from tests.support import fleet
 from tests.support.cell_conductor import PATIENCE
 from tests.support.commands import Shell
-from tests.support.world import World, world
+from tests.support.world import World, world_fixture
 
 SMALL = fleet.flavor(vcpus=1, memory_mb=512, root_gb=1)
 LARGE = Flavor(flavor_id="large", name="large", vcpus=4, memory_mb=2048, root_gb=2)
 NOBODY = "00000000-aaaa-4aaa-8aaa-000000000000"
 
 
-@pytest.fixture
-def cloud(tmp_path: Path) -> Iterator[World]:
-    with world(tmp_path, {"cell1": ["a1", "a2"], "cell2": ["b1"]}) as made:
-        made.start()
-        yield made
+cloud = world_fixture(prepare=World.start)
 
 
 @pytest.fixture

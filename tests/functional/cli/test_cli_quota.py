@@ -10,7 +10,7 @@ from db.api.projects import quota_limits, quotas
 from objects.quota import Admission, QuotaUsage
 from tests.support import fleet
 from tests.support.accepted import accept_batch
-from tests.support.commands import Shell
+from tests.support.commands import Shell, shell_fixture
 from tests.support.conductor import FAR, NOW, servers
 from tests.support.databases import sqlite_url, synced
 
@@ -31,11 +31,7 @@ NOTHING = {
 }
 
 
-@pytest.fixture
-def shell(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Shell:
-    shell = Shell(tmp_path, capsys)
-    shell.done("-q db sync")
-    return shell
+shell = shell_fixture("-q db sync")
 
 
 def accept(shell: Shell, count: int) -> None:

@@ -4,24 +4,16 @@ from __future__ import annotations
 
 import json
 import uuid
-from pathlib import Path
-
-import pytest
 
 from db.api.queue.accepting import NewServer
 from db.api.servers.names import SERVERS_PER_TRANSACTION
 from tests.support import fleet
 from tests.support.accepted import accept_batch
-from tests.support.commands import Outcome, Shell
+from tests.support.commands import Outcome, Shell, shell_fixture
 from tests.support.conductor import FAR, NOW
 from tests.support.databases import sqlite_url, synced
 
-
-@pytest.fixture
-def shell(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Shell:
-    shell = Shell(tmp_path, capsys)
-    shell.done("-q db sync")
-    return shell
+shell = shell_fixture("-q db sync")
 
 
 def accept(shell: Shell, project: str, *names: str) -> None:

@@ -14,18 +14,12 @@ from db.sql.engine import Database
 from objects import errors
 from objects.spec import BootSecrets
 from service.vault import Vault, new_key
-from tests.support.commands import Shell
+from tests.support.commands import Shell, shell_fixture
 
 SECRETS = BootSecrets(user_data="QUFBQQ==", admin_pass="hunter2")
 
 
-@pytest.fixture
-def shell(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Shell:
-    shell = Shell(tmp_path, capsys)
-    shell.done("-q db sync")
-    shell.done("-q cell create east")
-    shell.done("-q cell create cell0 --cell0")
-    return shell
+shell = shell_fixture("-q db sync", "-q cell create east", "-q cell create cell0 --cell0")
 
 
 def uuid_of(shell: Shell, name: str) -> str:

@@ -15,7 +15,6 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
-from api.main import ApiService
 from api.opts import ApiSettings
 from cli.shared.http import ApiClient
 from cli.shared.waiting import POLL_INTERVAL_S
@@ -50,30 +49,21 @@ from rpc.scheduler import SchedulerClient
 from service.periodic import Periodic, wait_until
 from service.vault import Vault, new_key
 from tests.support import fleet
-from tests.support.api import CELL1_UUID, IMAGE, Front
+from tests.support.api import CELL1_UUID, IMAGE, Front, endpoint_of, serve_http
 from tests.support.cell_databases import closed_port, silent_port
 from tests.support.commands import Operator, Shell
 from tests.support.deciding import add_hosts, decide, scheduler_of
+from tests.support.fronts import front_fixture
 
 VAULT = Vault([new_key()])
 DEAD = Process(uuid="dead", binary=CONDUCTOR_BINARY, host="c1", about=About(), started_at=0.0, last_seen=0.0, age=0.0)
 BOOT = f"server boot web --flavor m1.small --image {IMAGE}"
 
 
-@pytest.fixture
-def front(tmp_path: Path) -> Iterator[Front]:
-    front = Front(tmp_path, ApiSettings(max_limit=5), VAULT)
-    yield front
-    front.close()
+front = front_fixture(ApiSettings(max_limit=5), VAULT)
 
 
-@pytest.fixture
-def stocked(tmp_path: Path) -> Iterator[Front]:
-    """With an image store."""
-    (tmp_path / "images").mkdir()
-    front = Front(tmp_path, ApiSettings(images_folder=str(tmp_path / "images")), VAULT)
-    yield front
-    front.close()
+stocked = front_fixture(vault=VAULT, images=True)
 
 
 @pytest.fixture
@@ -84,10 +74,8 @@ def operator(front: Front, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
 
 @contextmanager
 def typing_at(front: Front, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Iterator[Operator]:
-    service = ApiService(front.settings.__replace__(port=0), front.registry, front.database, front.bus, vault=VAULT)
-    service.start()
-    yield Operator(Shell(tmp_path, capsys), f"http://127.0.0.1:{service.listen_port}/v2.1")
-    service.stop()
+    with serve_http(front, vault=VAULT) as service:
+        yield Operator(Shell(tmp_path, capsys), endpoint_of(service))
 
 
 def test_last_known_rows_are_marked_beside_the_output(front: Front, operator: Operator) -> None:
@@ -535,9 +523,7 @@ def test_status_names_two_machines_of_one_host(front: Front, operator: Operator)
 def test_status_counts(front: Front, operator: Operator) -> None:
     """Tables for people, everything for programs."""
     running = front.boot()
-    front.hand_over()
-    front.activate(running)
-    front.follow_feed()
+    front.bring_up(running)
     front.boot(max_count=3)
     text = operator.done("status")
     assert "cell1" in text
@@ -637,9 +623,7 @@ def test_what_the_api_refuses_is_one_line(operator: Operator, line: str, words: 
 
 def test_a_rebuild_replaces_user_data_and_prints_passwords(front: Front, operator: Operator, tmp_path: Path) -> None:
     uuid = front.boot(user_data="b2xk")
-    front.hand_over()
-    front.activate(uuid)
-    front.follow_feed()
+    front.bring_up(uuid)
     (tmp_path / "data").write_bytes(b"#cloud-config\n")
     rebuild = f"server rebuild web --image {IMAGE}"
     assert "rebuild.key_name" in operator.refused(f"{rebuild} --key-name unknown")
@@ -743,9 +727,7 @@ def test_a_soft_deleted_server_is_addressed_by_name(tmp_path: Path, capsys: pyte
     front = Front(tmp_path, ApiSettings(reclaim_instance_interval=600))
     for name in ("one", "two"):
         uuid = front.boot(name)
-        front.hand_over()
-        front.activate(uuid)
-        front.follow_feed()
+        front.bring_up(uuid)
     with typing_at(front, tmp_path, capsys) as operator:
         operator.done("server delete one two --wait")
         assert operator.json("server list") == []

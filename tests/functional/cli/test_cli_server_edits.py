@@ -8,24 +8,17 @@ from typing import Any
 
 import pytest
 
-from api.main import ApiService
-from tests.support.api import TENANT, Front
+from tests.support.api import TENANT, Front, endpoint_of, serve_http
 from tests.support.commands import Operator, Shell
+from tests.support.fronts import front_fixture
 
-
-@pytest.fixture
-def front(tmp_path: Path) -> Iterator[Front]:
-    front = Front(tmp_path)
-    yield front
-    front.close()
+front = front_fixture()
 
 
 @pytest.fixture
 def operator(front: Front, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Iterator[Operator]:
-    service = ApiService(front.settings.__replace__(port=0), front.registry, front.database, front.bus)
-    service.start()
-    yield Operator(Shell(tmp_path, capsys), f"http://127.0.0.1:{service.listen_port}/v2.1")
-    service.stop()
+    with serve_http(front) as service:
+        yield Operator(Shell(tmp_path, capsys), endpoint_of(service))
 
 
 @pytest.fixture

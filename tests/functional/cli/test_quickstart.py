@@ -12,13 +12,10 @@ from cli.app import main
 from db.api.projects import flavors
 from db.sql.engine import Database
 from service.vault import Vault
-from tests.support.commands import Outcome, Shell
+from tests.support.commands import Outcome, Shell, shell_fixture
 from tests.support.databases import closed_port
 
-
-@pytest.fixture
-def shell(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Shell:
-    return Shell(tmp_path, capsys)
+shell = shell_fixture()
 
 
 def start(shell: Shell, folder: Path, *options: str) -> Outcome:
