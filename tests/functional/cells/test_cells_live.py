@@ -2,27 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
-
-import pytest
-
 from cells.administration import CellChange, NewCell, change_cell, create_cell, delete_cell, find_cell
 from cells.discovery import discover_hosts
 from objects.cell import CellState
 from service.periodic import wait_until
 from tests.support import fleet
 from tests.support.ground import USUAL
-from tests.support.world import PATIENCE, World, world
+from tests.support.world import PATIENCE, World, world_fixture
 
 SMALL = fleet.flavor(vcpus=1, memory_mb=256, root_gb=0)
 
 
-@pytest.fixture(params=USUAL)
-def cloud(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[World]:
-    with world(tmp_path, {"cell1": ["a1"], "cell2": ["b1"]}, request.param) as made:
-        made.start()
-        yield made
+cloud = world_fixture({"cell1": ["a1"], "cell2": ["b1"]}, USUAL, prepare=World.start)
 
 
 def boot(cloud: World, host: str | None = None) -> str:

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 
 from cells import releases
@@ -19,21 +16,15 @@ from objects import errors
 from objects.messages_version import SPAN, V1_0, MessagesVersion
 from objects.process import AGENT_BINARY, CONDUCTOR_BINARY, SCHEDULER_BINARY, About, Process
 from rpc import compute, scheduler, super_conductor
-from tests.support.databases import SERVERS, database_on
+from tests.support.databases import database_fixture
 
 NEW = str(SPAN)
 
 
-@pytest.fixture(params=SERVERS)
-def api(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Database]:
-    with database_on(request.param, tmp_path, "api") as database:
-        yield database
+api = database_fixture(scope="function")
 
 
-@pytest.fixture(params=SERVERS)
-def cell(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Database]:
-    with database_on(request.param, tmp_path, "cell") as database:
-        yield database
+cell = database_fixture("cell", scope="function")
 
 
 def show(database: Database, level: Level, binary: str, messages: str, host: str = "h1", age: float = 0.0) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -36,17 +35,14 @@ from tests.support.conductor_process import Conductor, FaultyDatabase
 from tests.support.databases import MARIADB, POSTGRESQL, scratch_url
 from tests.support.ground import GROUNDS
 from tests.support.region import host, region
-from tests.support.world import PATIENCE, World, world
+from tests.support.world import PATIENCE, World, world_fixture
 
 SMALL = fleet.flavor(vcpus=1, memory_mb=256, root_gb=0)
 DEAD = "cell1"
 EMPTY = Server(uuid="", batch_id="", project_id="", user_id="", name="", state="", created_at=0.0, updated_at=0.0)
 
 
-@pytest.fixture(params=GROUNDS)
-def cloud(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[World]:
-    with world(tmp_path, {DEAD: ["a1", "a2"], "cell2": ["b1"]}, request.param, embedded=True) as made:
-        yield made
+cloud = world_fixture({DEAD: ["a1", "a2"], "cell2": ["b1"]}, GROUNDS, embedded=True)
 
 
 @pytest.fixture

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 
 from cells.administration import find_cell
@@ -16,16 +13,13 @@ from objects.operation import Operation, OperationKind, OperationState, Outcome
 from objects.task import Power, Task, TaskKind
 from tests.support.ground import GROUNDS
 from tests.support.moved import Moved
-from tests.support.world import world
+from tests.support.world import world_fixture
 
 HOME, OTHER = "cell1", "cell2"
 LARGE = Flavor(flavor_id="large", name="large", vcpus=2, memory_mb=1024, root_gb=10)
 
 
-@pytest.fixture(params=GROUNDS)
-def site(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Moved]:
-    with world(tmp_path, {HOME: ["a1", "a2"], OTHER: ["b1"]}, request.param, embedded=True) as cloud:
-        yield Moved(cloud)
+site = world_fixture({HOME: ["a1", "a2"], OTHER: ["b1"]}, GROUNDS, embedded=True, of=Moved)
 
 
 def lose(site: Moved, cell: str) -> dict[str, str]:
@@ -52,6 +46,14 @@ def agrees(site: Moved) -> None:
     assert site.auditor.kinds() == []
 
 
+def goes_on(site: Moved, uuid: str, operation: Operation, outcome: Outcome) -> None:
+    """The operation has ended so, and the server runs where it was before."""
+    started(site, operation)
+    assert site.state(operation)[1] is outcome
+    assert (site.server(uuid).body_uuid, site.server(uuid).state, site.server(uuid).power) == (uuid, "active", Power.ON)
+    agrees(site)
+
+
 def test_a_compare_does_not_wait_for_lost_cells(site: Moved) -> None:
     [uuid] = site.active()
     operation = site.building(uuid, to=OTHER)
@@ -64,10 +66,7 @@ def test_an_unbuilt_twin_costs_only_its_operation(site: Moved) -> None:
     [uuid] = site.active()
     operation = site.building(uuid, to=OTHER)
     assert lose(site, OTHER) == {operation.twin_uuid: RemovalFate.GIVEN_UP}
-    started(site, operation)
-    assert site.state(operation)[1] is Outcome.GIVEN_UP
-    assert (site.server(uuid).body_uuid, site.server(uuid).state, site.server(uuid).power) == (uuid, "active", Power.ON)
-    agrees(site)
+    goes_on(site, uuid, operation, Outcome.GIVEN_UP)
 
 
 def test_a_shelved_server_leaves_the_lost_cell(site: Moved) -> None:
@@ -87,10 +86,7 @@ def test_a_lost_resized_server_gets_its_former_size(site: Moved) -> None:
     operation = site.building(uuid, OperationKind.RESIZE, to=OTHER, flavor=LARGE)
     site.switched(operation)
     assert lose(site, OTHER) == {operation.twin_uuid: RemovalFate.TURNED_BACK}
-    started(site, operation)
-    assert site.state(operation)[1] is Outcome.REVERTED
-    assert (site.server(uuid).body_uuid, site.server(uuid).state, site.server(uuid).power) == (uuid, "active", Power.ON)
-    agrees(site)
+    goes_on(site, uuid, operation, Outcome.REVERTED)
 
 
 @pytest.mark.parametrize(
@@ -127,10 +123,7 @@ def test_a_live_migration_into_the_cell_is_abandoned(site: Moved) -> None:
     [uuid] = site.active()
     operation = site.listening(uuid, to=OTHER)
     assert lose(site, OTHER) == {operation.twin_uuid: RemovalFate.GIVEN_UP}
-    started(site, operation)
-    assert site.state(operation)[1] is Outcome.GIVEN_UP
-    assert (site.server(uuid).body_uuid, site.server(uuid).state, site.server(uuid).power) == (uuid, "active", Power.ON)
-    agrees(site)
+    goes_on(site, uuid, operation, Outcome.GIVEN_UP)
 
 
 def test_an_uncopied_server_is_lost_with_its_operation(site: Moved) -> None:

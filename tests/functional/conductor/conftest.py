@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 
-from tests.support.cell_site import Site
+from tests.support.cell_site import site_fixture
 from tests.support.conductor_process import Conductor
-from tests.support.ground import USUAL, Ground
-from tests.support.world import World, world
+from tests.support.ground import USUAL
+from tests.support.world import World, world_fixture
 
 
 @pytest.fixture
@@ -19,15 +16,7 @@ def conductor(cloud: World) -> Conductor:
     return cloud.conductor("one")
 
 
-@pytest.fixture(params=USUAL)
-def site(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Site]:
-    place = Ground(request.param, tmp_path)
-    made = Site(place)
-    yield made
-    place.end(made.close, place.release)
+site = site_fixture(USUAL)
 
 
-@pytest.fixture(params=USUAL)
-def cloud(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[World]:
-    with world(tmp_path, {"cell1": ["a1", "a2"], "cell2": ["b1"]}, request.param) as made:
-        yield made
+cloud = world_fixture(grounds=USUAL)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -22,17 +21,14 @@ from objects.instance import State
 from tests.support import applying, fleet
 from tests.support.auditing import Ground
 from tests.support.ground import GROUNDS
-from tests.support.world import world
+from tests.support.world import world_fixture
 
 pytestmark = pytest.mark.one_in(2)
 
 SMALL = fleet.flavor(vcpus=2, memory_mb=512, root_gb=1)
 
 
-@pytest.fixture(params=GROUNDS)
-def site(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Iterator[Ground]:
-    with world(tmp_path_factory.mktemp("site"), {"cell1": ["a1", "a2"], "cell2": ["b1"]}, request.param) as cloud:
-        yield Ground(cloud)
+site = world_fixture(grounds=GROUNDS, of=Ground)
 
 
 def charged(site: Ground) -> list[tuple[int, int, int]]:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -30,16 +28,13 @@ from tests.support import fleet
 from tests.support.conductor_process import Conductor
 from tests.support.direct_signals import DirectSignals
 from tests.support.ground import USUAL
-from tests.support.world import World, world
+from tests.support.world import World, world_fixture
 
 CONTEXT = RequestContext(request_id="req-test")
 PATIENCE = 90.0
 
 
-@pytest.fixture(params=USUAL)
-def cloud(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[World]:
-    with world(tmp_path, {"cell1": ["a1", "a2", "a3"], "cell2": ["b1", "b2", "b3"]}, request.param) as made:
-        yield made
+cloud = world_fixture({"cell1": ["a1", "a2", "a3"], "cell2": ["b1", "b2", "b3"]}, USUAL)
 
 
 def rows(cloud: World, spec: RequestSpec) -> list[Instance]:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -25,13 +23,9 @@ from tests.support.applying import (
 from tests.support.auditing import Auditor
 from tests.support.conductor_process import Conductor
 from tests.support.ground import USUAL
-from tests.support.world import World, world
+from tests.support.world import World, world_fixture
 
-
-@pytest.fixture(params=USUAL)
-def cloud(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[World]:
-    with world(tmp_path, {CELL: ["a1", "a2"], OTHER: ["b1"]}, request.param, embedded=True) as made:
-        yield made
+cloud = world_fixture({CELL: ["a1", "a2"], OTHER: ["b1"]}, USUAL, embedded=True)
 
 
 @pytest.fixture

@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
-from pathlib import Path
-
-import pytest
 
 from conductor.delete import Deleter
 from conductor.super_conductor import SuperConductor
@@ -21,15 +17,12 @@ from tests.support import fleet
 from tests.support.conductor_process import Conductor
 from tests.support.direct_signals import DirectSignals
 from tests.support.ground import GROUNDS
-from tests.support.world import World, world
+from tests.support.world import World, world_fixture
 
 SMALL = fleet.flavor(vcpus=0, memory_mb=1, root_gb=0)
 
 
-@pytest.fixture(params=GROUNDS)
-def cloud(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[World]:
-    with world(tmp_path, {"cell1": ["a1", "a2"], "cell2": ["b1"]}, request.param) as made:
-        yield made
+cloud = world_fixture(grounds=GROUNDS)
 
 
 def handed_over(cloud: World, conductor: Conductor, count: int = 1, host: str = "a1") -> list[str]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator
-from pathlib import Path
 
 import msgspec
 import pytest
@@ -25,17 +24,14 @@ from rpc.super_conductor import SuperConductorClient
 from service.periodic import wait_until
 from tests.support.conductor_process import Conductor
 from tests.support.ground import USUAL, on
-from tests.support.world import PATIENCE, QUICK, World, world
+from tests.support.world import PATIENCE, QUICK, World, world_fixture
 
 CONTEXT = RequestContext(request_id="req-test")
 SLOW = msgspec.structs.replace(QUICK, sweep_interval=3600.0, feed_interval=3600.0, reap_interval=3600.0)
 """Settings under which no sweep comes round within a test, after its first one."""
 
 
-@pytest.fixture(params=USUAL)
-def cloud(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[World]:
-    with world(tmp_path, {"cell1": ["a1"], "cell2": ["b1"]}, request.param) as made:
-        yield made
+cloud = world_fixture({"cell1": ["a1"], "cell2": ["b1"]}, USUAL)
 
 
 class TestService:

@@ -17,6 +17,7 @@ from db.sql.connection import Connection
 from db.sql.counting import StatementCounter
 from db.sql.engine import Database
 from objects import errors
+from tests.support.clock import Clock
 from tests.support.databases import SERVERS, database_on
 
 STEP = "a step"
@@ -27,14 +28,6 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[Data
     server, level = request.param
     with database_on(server, tmp_path, level) as database:
         yield database, level
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.now = 1000.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 def refusing(*bad: str):  # type: ignore[no-untyped-def]  # a function as ``SetAside.run`` takes it

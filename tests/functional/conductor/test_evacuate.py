@@ -54,9 +54,7 @@ def sweep(cloud: World) -> DeadHostSweep:
 
 
 def test_a_configured_conductor_evacuates_dead_hosts(cloud: World) -> None:
-    cloud.start_cells()
-    for host in cloud.homes:
-        cloud.start_agent(host)
+    cloud.start_cells_and_agents()
     cloud.start_conductor(cloud.quick)
     uuids = boot(cloud, count=3)
     call_dead(cloud, "a1")

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -29,16 +28,13 @@ from objects.verdict import Fate
 from tests.support.auditing import away
 from tests.support.ground import USUAL
 from tests.support.moved import Moved
-from tests.support.world import world
+from tests.support.world import world_fixture
 
 DAY_S = 86400.0
 LARGE = Flavor(flavor_id="large", name="large", vcpus=2, memory_mb=1024, root_gb=10)
 
 
-@pytest.fixture(params=USUAL)
-def site(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Moved]:
-    with world(tmp_path, {"cell1": ["a1", "a2"], "cell2": ["b1"]}, request.param, embedded=True) as cloud:
-        yield Moved(cloud)
+site = world_fixture(grounds=USUAL, embedded=True, of=Moved)
 
 
 def close(site: Moved) -> str:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 
 import msgspec
 import pytest
@@ -32,7 +31,7 @@ from tests.support.auditing import Auditor
 from tests.support.commands import Shell
 from tests.support.ground import GROUNDS
 from tests.support.pools import make_network, ports_of
-from tests.support.world import PATIENCE, World, world
+from tests.support.world import PATIENCE, World, world_fixture
 
 SMALL = fleet.flavor(vcpus=2, memory_mb=512, root_gb=1)
 
@@ -112,16 +111,10 @@ def _lose_servers(tx: ApiTransaction, stamp: Stamp, uuids: Sequence[str]) -> Non
     tx.execute(sa.delete(quotas))
 
 
-@pytest.fixture(params=GROUNDS)
-def region(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Region]:
-    with world(tmp_path, {"cell1": ["a1", "a2"], "cell2": ["b1"]}, request.param, embedded=True) as cloud:
-        yield Region(cloud)
+region = world_fixture(grounds=GROUNDS, embedded=True, of=Region)
 
 
-@pytest.fixture
-def lite(tmp_path: Path) -> Iterator[Region]:
-    with world(tmp_path, {"cell1": ["a1", "a2"], "cell2": ["b1"]}) as cloud:
-        yield Region(cloud)
+lite = world_fixture(of=Region)
 
 
 def test_a_server_without_row_is_adopted_completely(region: Region) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
@@ -21,6 +21,7 @@ from objects.process import AGENT_BINARY
 from rpc.compute import HostOrders
 from service.periodic import wait_until
 from tests.support.cell_site import CONTEXT, Site
+from tests.support.closing import closing_fixture
 from tests.support.ground import Ground
 from tests.support.hypervisor import Hypervisor
 from tests.support.world import PATIENCE
@@ -88,11 +89,7 @@ class Machines:
         self.place.end(self.stop, self.conductor.stop, self.site.close, self.place.release)
 
 
-@pytest.fixture
-def machines(tmp_path: Path) -> Iterator[Machines]:
-    made = Machines(tmp_path)
-    yield made
-    made.close()
+machines = closing_fixture(Machines)
 
 
 def test_an_agent_refuses_to_start_under_another_name(machines: Machines) -> None:

@@ -13,14 +13,7 @@ from db.cell import incarnation_mark
 from db.cell.incarnation_mark import KnownMark
 from db.sql.engine import CellDatabase
 from tests.support.cell_site import Site
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.now = 1000.0
-
-    def __call__(self) -> float:
-        return self.now
+from tests.support.clock import Clock
 
 
 @pytest.fixture

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 
 from compute.disks import Disk, read_disk, write_to_disk
@@ -21,17 +18,13 @@ from service.periodic import wait_until
 from tests.support import fleet
 from tests.support.cell_conductor import PATIENCE
 from tests.support.ground import GROUNDS
-from tests.support.world import World, world
+from tests.support.world import World, world_fixture
 
 SMALL = fleet.flavor(vcpus=1, memory_mb=512, root_gb=1)
 LARGE = Flavor(flavor_id="large", name="large", vcpus=4, memory_mb=2048, root_gb=2)
 
 
-@pytest.fixture(params=GROUNDS)
-def cloud(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[World]:
-    with world(tmp_path, {"cell1": ["a1", "a2"], "cell2": ["b1"]}, request.param) as made:
-        made.start()
-        yield made
+cloud = world_fixture(grounds=GROUNDS, prepare=World.start)
 
 
 def boot(cloud: World, host: str = "a1") -> str:

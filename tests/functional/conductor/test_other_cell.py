@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import msgspec
 import pytest
 
@@ -19,15 +16,12 @@ from service.periodic import wait_until
 from tests.support import fleet
 from tests.support.cell_conductor import PATIENCE
 from tests.support.ground import GROUNDS
-from tests.support.world import World, world
+from tests.support.world import World, world_fixture
 
 SMALL = fleet.flavor(vcpus=1, memory_mb=512, root_gb=1)
 
 
-@pytest.fixture(params=GROUNDS)
-def cloud(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[World]:
-    with world(tmp_path, {"cell1": ["a1", "a2"], "cell2": ["b1"]}, request.param) as made:
-        yield made
+cloud = world_fixture(grounds=GROUNDS)
 
 
 def failing(cloud: World, *hosts: str, count: int = 1) -> RequestSpec:

@@ -46,9 +46,7 @@ class Region:
         self.cloud = cloud
         self.super: SuperConductorService | None = None
         self._service: Conductor | None = None
-        cloud.start_cells()
-        for host in cloud.homes:
-            cloud.start_agent(host)
+        cloud.start_cells_and_agents()
 
     def begin(self, *, without: str | None = None) -> Conductor:
         """A new process of the API level's conductor, from which the database of the cell ``without`` is away."""

@@ -50,8 +50,7 @@ class Region:
         cloud.closing.services.append(other.stop)
         self.start_below()
         self.start_above()
-        for host in cloud.homes:
-            cloud.start_agent(host)
+        cloud.start_agents()
 
     def start_below(self) -> None:
         """The conductor of cell1."""

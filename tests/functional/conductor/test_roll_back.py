@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -21,13 +19,9 @@ from tests.support.batches import accepted, activated, assert_rolled_back, fail,
 from tests.support.conductor import servers
 from tests.support.conductor_process import Conductor
 from tests.support.ground import CHOSEN, GROUNDS, on
-from tests.support.world import World, world
+from tests.support.world import World, world_fixture
 
-
-@pytest.fixture(params=CHOSEN)
-def cloud(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[World]:
-    with world(tmp_path, {"cell1": ["a1", "a2"], "cell2": ["b1", "b2"]}, request.param) as made:
-        yield made
+cloud = world_fixture({"cell1": ["a1", "a2"], "cell2": ["b1", "b2"]}, CHOSEN)
 
 
 def states(cloud: World, uuids: list[str]) -> list[State]:

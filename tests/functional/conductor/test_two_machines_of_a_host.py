@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
-from pathlib import Path
 
 import msgspec
 import pytest
@@ -22,8 +20,8 @@ from objects.machine import RefusedMachine
 from objects.process import AGENT_BINARY, About
 from service.periodic import wait_until
 from tests.support.cell_conductor import PATIENCE
-from tests.support.cell_site import ALTERNATES, Site
-from tests.support.ground import GROUNDS, Ground
+from tests.support.cell_site import ALTERNATES, Site, site_fixture
+from tests.support.ground import GROUNDS
 
 FIRST, SECOND = (RequestContext(request_id="req-agent", is_admin=True, machine=letter * 32) for letter in "ab")
 OLDER = RequestContext(request_id="req-agent", is_admin=True)
@@ -31,12 +29,7 @@ NAMES = {FIRST.machine: "rack1 (aaaa)", SECOND.machine: "rack2 (bbbb)", OLDER.ma
 PIDS = {FIRST.machine: 1, SECOND.machine: 2, OLDER.machine: 3}
 
 
-@pytest.fixture(params=GROUNDS)
-def site(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Site]:
-    place = Ground(request.param, tmp_path)
-    made = Site(place)
-    yield made
-    place.end(made.close, place.release)
+site = site_fixture(GROUNDS)
 
 
 def introduce(site: Site, agent: RequestContext, host: str = "h1") -> None:

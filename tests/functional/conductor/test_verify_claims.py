@@ -31,24 +31,15 @@ from objects.group import GroupPolicy, ServerGroup
 from objects.instance import Instance, State
 from objects.process import AGENT_BINARY
 from objects.spec import RequestSpec
-from tests.support import applying, fleet
+from tests.support import applying, auditing, fleet
 from tests.support.auditing import LONG_AGO, Auditor, Ground, away, flat
 from tests.support.ground import USUAL
-from tests.support.world import world
+from tests.support.world import world_fixture
+
+site = world_fixture({"cell1": ["a1", "a2", "a3"], "cell2": ["b1"]}, USUAL, scope="module", of=Ground)
 
 
-@pytest.fixture(scope="module", params=USUAL)
-def site(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Iterator[Ground]:
-    with world(tmp_path_factory.mktemp("site"), {"cell1": ["a1", "a2", "a3"], "cell2": ["b1"]}, request.param) as cloud:
-        yield Ground(cloud)
-
-
-@pytest.fixture(autouse=True)
-def consistent(site: Ground) -> Iterator[None]:
-    """Every test leaves a world in which everything agrees, as far as it did before."""
-    site.auditor.before = set(flat(site.auditor.confirmed()))
-    yield
-    assert site.auditor.kinds() == []
+consistent = auditing.consistent
 
 
 def repaired(site: Ground, kind: str, *keys: str) -> None:

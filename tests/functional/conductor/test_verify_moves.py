@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import uuid as uuids
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
-import pytest
 import sqlalchemy as sa
 
 from conductor.audit import addresses, operations, permits, quota, rows, servers
@@ -28,28 +28,21 @@ from objects.instance import State
 from objects.network import PortRequest
 from objects.operation import Operation, OperationArgs, OperationKind, OperationState, Outcome
 from objects.task import Power, StoredContent, Task, TaskArgs, TaskKind, TaskState
-from tests.support.auditing import Auditor, flat
+from tests.support import auditing
+from tests.support.auditing import Auditor
 from tests.support.ground import USUAL
 from tests.support.moved import Moved
 from tests.support.pools import make_network, ports_of
-from tests.support.world import world
+from tests.support.world import world_fixture
 
 CONTENT = StoredContent(size=1, hash_value="a" * 128)
 """What hosts say of the snapshots that they write."""
 
 
-@pytest.fixture(scope="module", params=USUAL)
-def site(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Iterator[Moved]:
-    with world(tmp_path_factory.mktemp("site"), {"cell1": ["a1", "a2"], "cell2": ["b1"]}, request.param) as cloud:
-        yield Moved(cloud)
+site = world_fixture(grounds=USUAL, scope="module", of=Moved)
 
 
-@pytest.fixture(autouse=True)
-def consistent(site: Moved) -> Iterator[None]:
-    """Every test leaves a world in which everything agrees, as far as it did before."""
-    site.auditor.before = set(flat(site.auditor.confirmed()))
-    yield
-    assert site.auditor.kinds() == []
+consistent = auditing.consistent
 
 
 def row(uuid: str) -> sa.Update:
@@ -65,6 +58,17 @@ def test_a_moved_server_gives_no_finding(site: Moved) -> None:
     operation = site.moved(uuid)
     assert site.auditor.kinds() == []
     assert (site.server(uuid).body_uuid, site.state(operation)[1]) == (operation.twin_uuid, Outcome.DONE)
+
+
+@contextmanager
+def stored(site: Moved, folder: Path, snapshot: str) -> Iterator[None]:
+    """The auditor sees a store of images with this snapshot."""
+    store = site.auditor.places.images = FolderStore(folder / "images")
+    store.save_snapshot(snapshot, b"")
+    try:
+        yield
+    finally:
+        site.auditor.places.images = None
 
 
 class TestShelved:
@@ -112,14 +116,10 @@ class TestShelved:
     def test_a_restored_database_learns_of_a_shelved_server(self, site: Moved, tmp_path: Path) -> None:
         """From its tombstone in the cell and from its snapshot. It can be unshelved."""
         uuid, snapshot = shelved_after_the_backup(site)
-        store = site.auditor.places.images = FolderStore(tmp_path / "images")
-        store.save_snapshot(snapshot, b"")
-        try:
+        with stored(site, tmp_path, snapshot):
             assert (SHELVED_SINCE, uuid) in site.auditor.kinds()
             left = site.auditor.repair()
             assert not {uuid, site.server(uuid).body_uuid} & {key for _, key in left}
-        finally:
-            site.auditor.places.images = None
         assert (site.server(uuid).state, site.server(uuid).host, site.server(uuid).deleted) == ("shelved", None, False)
         unshelve = site.building(uuid, OperationKind.UNSHELVE)
         spec = site.cloud.api.read(mappings.specs_by_batch, [site.body(unshelve).batch_id])[site.body(unshelve).batch_id]
@@ -132,14 +132,10 @@ class TestShelved:
         """It was booted after the backup too."""
         uuid, snapshot = shelved_after_the_backup(site)
         site.conductor.ledger.write(forget, uuid)
-        store = site.auditor.places.images = FolderStore(tmp_path / "images")
-        store.save_snapshot(snapshot, b"")
-        try:
+        with stored(site, tmp_path, snapshot):
             assert (SHELVED_SINCE, uuid) in site.auditor.kinds()
             left = site.auditor.repair()
             assert not {uuid, site.server(uuid).body_uuid} & {key for _, key in left}
-        finally:
-            site.auditor.places.images = None
         assert (site.server(uuid).state, site.server(uuid).host, site.server(uuid).deleted) == ("shelved", None, False)
         assert moves_of(site, uuid) == (snapshot, CONTENT.hash_value)
         site.cloud.delete(uuid)
@@ -167,15 +163,11 @@ class TestShelved:
         site.api(sa.delete(instance_mappings).where(instance_mappings.c.server_uuid == uuid))
         shown = {"body_uuid": None, "deleted": False, "state": "active", "hidden": False, "deleted_at": None, "seen": 0}
         site.api(mapping(uuid).values(shown | {"host": before.host}))
-        store = site.auditor.places.images = FolderStore(tmp_path / "images")
-        store.save_snapshot(shelve, b"")
-        try:
+        with stored(site, tmp_path, shelve):
             assert (SHELVED_SINCE, moved_to) in site.auditor.kinds()
             site.auditor.repair()
             left = site.auditor.repair()
             assert not {uuid, moved_to, site.server(uuid).body_uuid} & {key for _, key in left}
-        finally:
-            site.auditor.places.images = None
         assert (site.server(uuid).state, site.server(uuid).deleted) == ("shelved", False)
         assert moves_of(site, uuid) == (shelve, CONTENT.hash_value)
         _, records = site.cloud.api.read(audit_servers.read_records, [uuid, moved_to])
@@ -190,23 +182,15 @@ class TestShelved:
         site.api(sa.delete(instance_mappings).where(instance_mappings.c.server_uuid == uuid))
         shown = {"body_uuid": None, "deleted": False, "state": "active", "hidden": False, "deleted_at": None, "seen": 0}
         site.api(mapping(uuid).values(shown))
-        store = site.auditor.places.images = FolderStore(tmp_path / "images")
-        store.save_snapshot("another", b"")
-        try:
+        with stored(site, tmp_path, "another"):
             assert (servers.CELL_ONLY, uuid) in site.auditor.kinds()
             assert not {uuid, moved_to} & {key for _, key in site.auditor.repair()}
-        finally:
-            site.auditor.places.images = None
 
     def test_a_shelved_server_without_snapshot_was_deleted(self, site: Moved, tmp_path: Path) -> None:
         uuid, _ = shelved_after_the_backup(site)
-        store = site.auditor.places.images = FolderStore(tmp_path / "images")
-        store.save_snapshot("another", b"")
-        try:
+        with stored(site, tmp_path, "another"):
             assert (servers.CELL_ONLY, uuid) in site.auditor.kinds()
             assert uuid not in {key for _, key in site.auditor.repair()}
-        finally:
-            site.auditor.places.images = None
         assert site.cloud.api.read(mappings.get, uuid) is None or site.server(uuid).deleted
 
 

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
-import pytest
 import sqlalchemy as sa
 
 from db.api.claims import claim_repair, claims
@@ -16,16 +14,13 @@ from db.audit import claims as audit_claims
 from db.sql.connection import ApiTransaction, Connection
 from db.sql.engine import Database
 from tests.support import fleet
-from tests.support.databases import SERVERS, database_on
+from tests.support.databases import database_fixture
 from tests.support.fleet import Site
 
 ROUNDS = 12
 
 
-@pytest.fixture(scope="module", params=SERVERS)
-def database(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Database]:
-    with database_on(request.param, tmp_path_factory.mktemp("ledger"), "api") as made:
-        yield made
+database = database_fixture()
 
 
 def wrong(tx: ApiTransaction) -> list[audit_claims.Sum]:

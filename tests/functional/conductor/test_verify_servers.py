@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import time
 import uuid as uuids
-from collections.abc import Iterator
 
-import pytest
 import sqlalchemy as sa
 
 from conductor.audit import batches, queue, rows, servers
@@ -18,24 +16,16 @@ from db.cell import instances, staging
 from db.cell.tables import instances as instance_table
 from objects import lifecycle
 from objects.instance import Failure, FailureClass, Instance, State
-from tests.support.auditing import LONG_AGO, Auditor, Ground, away, flat
+from tests.support import auditing
+from tests.support.auditing import LONG_AGO, Auditor, Ground, away
 from tests.support.batches import change, fail, open_batches, whole
 from tests.support.ground import USUAL, on
-from tests.support.world import world
+from tests.support.world import world_fixture
+
+site = world_fixture(grounds=USUAL, scope="module", of=Ground)
 
 
-@pytest.fixture(scope="module", params=USUAL)
-def site(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Iterator[Ground]:
-    with world(tmp_path_factory.mktemp("site"), {"cell1": ["a1", "a2"], "cell2": ["b1"]}, request.param) as cloud:
-        yield Ground(cloud)
-
-
-@pytest.fixture(autouse=True)
-def consistent(site: Ground) -> Iterator[None]:
-    """Every test leaves a world in which everything agrees, as far as it did before."""
-    site.auditor.before = set(flat(site.auditor.confirmed()))
-    yield
-    assert site.auditor.kinds() == []
+consistent = auditing.consistent
 
 
 def request(uuid: str, batch: str, **changes: object) -> dict[str, object]:
