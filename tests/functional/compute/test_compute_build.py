@@ -8,12 +8,14 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from compute.disks import Disk, read_disk, write_to_disk
 from compute.driver import GuestSpec
-from objects.build import Report, ReportKind
+from objects.build import Origin, Report, ReportKind
 from objects.flavor import Flavor
 from objects.instance import FailureClass, State
 from objects.selection import HostCapacity
 from objects.spec import Image, ServerProperties
+from objects.task import Power
 from rpc.transport import Bus
 from service.periodic import wait_until
 from tests.support.agents import Agents
@@ -22,8 +24,7 @@ from tests.support.cell_conductor import CONTEXT, FLAVOR, PATIENCE, MemoryCell
 
 def test_an_order_becomes_one_guest(cell: MemoryCell, agents: Agents) -> None:
     service = agents.start()
-    (one,) = cell.boot("h1")
-    cell.wait(State.ACTIVE, one)
+    one = cell.boot_active("h1")
     (guest,) = agents.guests()
     assert (guest.uuid, guest.attempt, guest.fence, guest.builder) == (one, 1, 1, service.builder)
     assert (guest.vcpus, guest.memory_mb, guest.disk_gb) == (1, 512, 1)
@@ -78,8 +79,7 @@ def test_a_batch_costs_one_accept_and_few_reports(cell: MemoryCell, agents: Agen
 
 def test_doubled_orders_are_ignored_at_any_time(cell: MemoryCell, agents: Agents) -> None:
     agents.start()
-    driver = agents.drivers["h1"]
-    driver.gate.clear()
+    driver = agents.block_driver("h1")
     (one,) = cell.boot("h1")
     cell.order(one)
     assert wait_until(lambda: driver.spawning == [one], PATIENCE)
@@ -87,8 +87,7 @@ def test_doubled_orders_are_ignored_at_any_time(cell: MemoryCell, agents: Agents
     driver.gate.set()
     cell.wait(State.ACTIVE, one)
     cell.order(one)
-    (other,) = cell.boot("h1")
-    cell.wait(State.ACTIVE, other)
+    other = cell.boot_active("h1")
     assert driver.spawning == [one, other]
     assert cell.count(ReportKind.FAILED, one) == 0
     assert len(agents.guests()) == 2
@@ -100,8 +99,7 @@ def test_an_order_not_in_force_is_refused(cell: MemoryCell, agents: Agents, chan
     uuids = cell.stage("h1")
     cell.order(*uuids, **changes)
     cell.wait_report(ReportKind.ACCEPT, uuids[0])
-    (other,) = cell.boot("h1")
-    cell.wait(State.ACTIVE, other)
+    other = cell.boot_active("h1")
     assert cell.state(uuids[0]) is State.STAGED
     assert [guest.uuid for guest in agents.guests()] == [other]
 
@@ -120,8 +118,7 @@ def test_an_order_for_another_host_is_ignored(cell: MemoryCell, agents: Agents) 
     agents.start()
     (one,) = cell.stage("h1")
     cell.order(one, host="h2")
-    (other,) = cell.boot("h1")
-    cell.wait(State.ACTIVE, other)
+    cell.boot_active("h1")
     assert cell.count(ReportKind.ACCEPT, one) == 0
 
 
@@ -162,8 +159,7 @@ def test_a_hanging_spawn_is_cancelled_in_time(cell: MemoryCell, agents: Agents) 
     failure = cell.rows[one].history[0].failure
     assert (failure.kind, failure.error) == (FailureClass.HOST, "SpawnTimeout")
     assert agents.guests() == []
-    (other,) = cell.boot("h1")
-    cell.wait(State.ACTIVE, other)
+    cell.boot_active("h1")
 
 
 def test_missing_room_is_reported_without_marking_a_failure(cell: MemoryCell, agents: Agents) -> None:
@@ -191,8 +187,7 @@ def test_limits_in_the_order_bind(cell: MemoryCell, agents: Agents) -> None:
 
 def test_builds_beyond_the_limit_are_reported_as_queued(cell: MemoryCell, agents: Agents) -> None:
     agents.start("h1", max_concurrent_builds=2)
-    driver = agents.drivers["h1"]
-    driver.gate.clear()
+    driver = agents.block_driver("h1")
     uuids = cell.boot("h1", count=6)
     cell.wait(State.BUILDING, *uuids)
     assert wait_until(lambda: len(driver.spawning) == 2, PATIENCE)
@@ -225,8 +220,7 @@ def test_a_late_answer_is_requested_again(cell: MemoryCell, agents: Agents) -> N
             release.wait(PATIENCE)
 
     cell.hold = hold_the_first
-    (one,) = cell.boot("h1")
-    cell.wait(State.ACTIVE, one)
+    one = cell.boot_active("h1")
     release.set()
     assert cell.count(ReportKind.ACCEPT, one) > 1
     assert agents.drivers["h1"].spawning == [one]
@@ -257,8 +251,7 @@ def test_the_agent_waits_for_its_conductor(bus: Bus, tmp_path: Path, caplog: pyt
         assert wait_until(lambda: "waits for its cell conductor" in caplog.text, PATIENCE)
         cell = MemoryCell(bus)
         assert wait_until(lambda: cell.heartbeats["h1"] > 0 and len(cell.stats) > 0, PATIENCE)
-        (one,) = cell.boot("h1")
-        cell.wait(State.ACTIVE, one)
+        cell.boot_active("h1")
     finally:
         agents.stop()
     assert caplog.text.count("waits for its cell conductor") == 1
@@ -266,8 +259,7 @@ def test_the_agent_waits_for_its_conductor(bus: Bus, tmp_path: Path, caplog: pyt
 
 def test_nothing_is_forgotten_while_the_conductor_is_away(cell: MemoryCell, agents: Agents) -> None:
     agents.start("h1", call_timeout=0.2)
-    driver = agents.drivers["h1"]
-    driver.gate.clear()
+    driver = agents.block_driver("h1")
     (one,) = cell.boot("h1")
     assert wait_until(lambda: driver.spawning == [one], PATIENCE)
     cell.stop()
@@ -284,3 +276,29 @@ def test_the_bus_offers_nothing_but_the_orders(bus: Bus, agents: Agents, cell: M
     for name in ("build", "start", "stop", "__init__"):
         with pytest.raises(Exception, match="No method is called"):
             client.call(CONTEXT, name, type(None))
+
+
+def test_a_guest_copied_from_a_disk_is_off(cell: MemoryCell, agents: Agents) -> None:
+    agents.start("h1")
+    agents.start("h2", simulated={"copy_delay": 0.05})
+    one = cell.boot_active("h1")
+    write_to_disk(str(agents.path), "h1", one)
+    (twin,) = cell.stage("h2")
+    cell.order(twin, origin=Origin(instance_uuid=one, host="h1"), power=Power.OFF, server_uuid=one)
+    cell.wait(State.ACTIVE, twin)
+    guest = agents.guest(twin, "h2")
+    assert (guest.uuid, guest.server_uuid, guest.power) == (twin, one, Power.OFF)
+    assert read_disk(str(agents.path), "h2", twin) == Disk(server_uuid=one, writes=2)
+    assert agents.guest(one, "h1").power is Power.ON
+
+
+def test_a_missing_origin_fails_the_build(cell: MemoryCell, agents: Agents) -> None:
+    agents.start("h1")
+    (twin,) = cell.stage("h1")
+    cell.order(twin, origin=Origin(instance_uuid="gone", host="h1"))
+    cell.wait(State.ERROR, twin)
+    failure = cell.rows[twin].history[0].failure
+    assert (failure.kind, failure.error) == (FailureClass.HOST, "BuildFailed")
+    assert "cannot be copied" in failure.message
+    assert agents.guests("h1") == []
+    assert list((agents.path / "h1.disks").iterdir()) == []

@@ -13,6 +13,7 @@ from objects.instance import FailureClass, State
 from service.periodic import wait_until
 from tests.support.agents import Agents
 from tests.support.cell_conductor import PATIENCE, MemoryCell
+from tests.support.threads import run_threads
 
 REST = {State.ACTIVE, State.ERROR, State.DELETED}
 
@@ -31,11 +32,7 @@ def test_fifty_orders_at_once_for_ten_places(cell: MemoryCell, agents: Agents) -
         for one in mine:
             cell.order(one)
 
-    threads = [threading.Thread(target=send, args=(uuids[n::10],)) for n in range(10)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    run_threads([threading.Thread(target=send, args=(uuids[n::10],)) for n in range(10)])
     assert wait_until(partial(at_rest, cell, uuids), PATIENCE)
     states = [cell.state(one) for one in uuids]
     assert (states.count(State.ACTIVE), states.count(State.ERROR)) == (10, 40)

@@ -59,8 +59,7 @@ def test_while_the_grant_is_on_its_way(cell: MemoryCell, agents: Agents) -> None
 
 def test_while_it_waits_for_a_thread(cell: MemoryCell, agents: Agents) -> None:
     agents.start(max_concurrent_builds=1)
-    driver = agents.drivers["h1"]
-    driver.gate.clear()
+    driver = agents.block_driver("h1")
     first, second = cell.boot("h1", count=2)
     cell.wait(State.BUILDING, first, second)
     cell.delete(second)
@@ -73,8 +72,7 @@ def test_while_it_waits_for_a_thread(cell: MemoryCell, agents: Agents) -> None:
 
 def test_while_it_spawns(cell: MemoryCell, agents: Agents) -> None:
     agents.start()
-    driver = agents.drivers["h1"]
-    driver.gate.clear()
+    driver = agents.block_driver("h1")
     (one,) = cell.boot("h1")
     assert wait_until(lambda: driver.spawning == [one], PATIENCE)
     cell.delete(one)
@@ -106,8 +104,7 @@ def test_while_active_is_on_its_way(cell: MemoryCell, agents: Agents) -> None:
 
 def test_a_running_guest(cell: MemoryCell, agents: Agents) -> None:
     agents.start()
-    (one,) = cell.boot("h1")
-    cell.wait(State.ACTIVE, one)
+    one = cell.boot_active("h1")
     cell.delete(one)
     assert_nothing_left(cell, agents, one)
 
@@ -140,8 +137,7 @@ def test_a_doubled_delete_is_answered_again(cell: MemoryCell, agents: Agents) ->
 def test_a_lost_delete_is_found_in_the_records(cell: MemoryCell, agents: Agents) -> None:
     """No order arrives at all: the audit reads DELETING and carries it out."""
     agents.start()
-    (one,) = cell.boot("h1")
-    cell.wait(State.ACTIVE, one)
+    one = cell.boot_active("h1")
     cell.mark_deleting(one)
     assert_nothing_left(cell, agents, one)
 
@@ -149,8 +145,7 @@ def test_a_lost_delete_is_found_in_the_records(cell: MemoryCell, agents: Agents)
 def test_a_failed_destroy_is_retried_before_any_report(cell: MemoryCell, agents: Agents) -> None:
     agents.start()
     driver = agents.drivers["h1"]
-    (one,) = cell.boot("h1")
-    cell.wait(State.ACTIVE, one)
+    one = cell.boot_active("h1")
     driver.destroy_errors = 3
     cell.delete(one)
     cell.wait(State.DELETED, one)

@@ -29,8 +29,7 @@ def test_a_broken_policy_moves_the_build(cell: MemoryCell, agents: Agents) -> No
     (one,) = cell.boot("h1", "h2", outcome="policy:h1")
     cell.wait(State.ACTIVE, one)
     assert [(attempt.host, attempt.failure.kind) for attempt in cell.rows[one].history] == [("h1", FailureClass.POLICY)]
-    (two,) = cell.boot("h1")
-    cell.wait(State.ACTIVE, two)
+    cell.boot_active("h1")
     assert wait_until(lambda: [s for s in cell.stats if s.host == "h1"][-1].running_vms == 1, PATIENCE)
     assert {stats.failed_builds for stats in cell.stats} == {0.0}
 
@@ -66,8 +65,7 @@ def test_waiting_builds_hold_no_thread(cell: MemoryCell, agents: Agents) -> None
     agents.start("h1", max_concurrent_builds=1, outage_retry_max=3600.0)
     (waiting,) = cell.boot("h1", outcome="unavailable")
     assert wait_until(lambda: agents.drivers["h1"].destroyed == [waiting], PATIENCE)
-    (one,) = cell.boot("h1")
-    cell.wait(State.ACTIVE, one)
+    cell.boot_active("h1")
     assert cell.state(waiting) is State.BUILDING
 
 
@@ -87,8 +85,7 @@ def test_a_build_whose_row_ended_is_cancelled_silently(cell: MemoryCell, agents:
     assert wait_until(lambda: agents.drivers["h1"].spawning[:1] == [one], PATIENCE)
     cell.time_out(one)
     cell.wait_report(ReportKind.ACCEPT, one, times=2)
-    (other,) = cell.boot("h1")
-    cell.wait(State.ACTIVE, other)
+    other = cell.boot_active("h1")
     assert cell.state(one) is State.ERROR
     assert cell.count(ReportKind.FAILED, one) == 0
     assert [guest.uuid for guest in agents.guests("h1")] == [other]
@@ -97,8 +94,7 @@ def test_a_build_whose_row_ended_is_cancelled_silently(cell: MemoryCell, agents:
 
 def test_a_queued_build_whose_row_ended_never_begins(cell: MemoryCell, agents: Agents, caplog: pytest.LogCaptureFixture) -> None:
     agents.start("h1", max_concurrent_builds=1)
-    driver = agents.drivers["h1"]
-    driver.gate.clear()
+    driver = agents.block_driver("h1")
     uuids = cell.boot("h1", count=2)
     cell.wait(State.BUILDING, *uuids)
     assert wait_until(lambda: len(driver.spawning) == 1, PATIENCE)
@@ -107,15 +103,13 @@ def test_a_queued_build_whose_row_ended_never_begins(cell: MemoryCell, agents: A
     # that the cell was asked again does not show that the agent has heard the answer
     assert wait_until(lambda: f"instance {queued} is no longer ours to build" in caplog.text, PATIENCE)
     driver.gate.set()
-    (other,) = cell.boot("h1")
-    cell.wait(State.ACTIVE, other)
+    cell.boot_active("h1")
     assert queued not in driver.spawning
 
 
 def test_a_running_build_is_queried_only_after_differences(cell: MemoryCell, agents: Agents) -> None:
     agents.start("h1")
-    driver = agents.drivers["h1"]
-    driver.gate.clear()
+    driver = agents.block_driver("h1")
     (one,) = cell.boot("h1")
     assert wait_until(lambda: driver.spawning == [one], PATIENCE)
     before = cell.messages["holdings"]

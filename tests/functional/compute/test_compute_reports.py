@@ -80,8 +80,7 @@ def test_a_hanging_call_delays_neither_heartbeats_nor_orders(bus: Bus, agents: A
     assert wait_until(lambda: cell.messages["hanging"] > 0, PATIENCE)
     before = cell.heartbeats["h1"]
     assert wait_until(lambda: cell.heartbeats["h1"] >= before + 3, PATIENCE)
-    (one,) = cell.boot("h1")
-    cell.wait(State.ACTIVE, one)
+    cell.boot_active("h1")
     cell.free.set()
 
 
@@ -123,8 +122,7 @@ def test_agents_of_one_process_may_share_a_reporter(bus: Bus, tmp_path: Path) ->
         cell.order(*uuids)
         cell.wait(State.ACTIVE, *uuids)
         services[0].stop()
-        (one,) = cell.boot("h2")
-        cell.wait(State.ACTIVE, one)
+        cell.boot_active("h2")
     finally:
         for service in services[1:]:
             service.stop(0.0)
@@ -222,8 +220,7 @@ def test_failures_refused_for_their_text_are_rewritten(bus: Bus, tmp_path: Path)
 def test_an_idle_host_reads_its_records_less_often(cell: MemoryCell, agents: Agents) -> None:
     """The driver is read in each period all the same, and a guest that is gone is compared with its record at once."""
     agents.start(audit_interval=0.05)
-    (uuid,) = cell.boot("h1")
-    cell.wait(State.ACTIVE, uuid)
+    uuid = cell.boot_active("h1")
     driver = agents.drivers["h1"]
     read, guests = [0], driver.guests
 

@@ -103,8 +103,7 @@ def test_a_false_death_leaves_one_guest(cell: MemoryCell, agents: Agents, caplog
     """The host is called dead while it spawns: both build, and the one that is not in force goes, or is told to end before."""
     agents.start("h1")
     agents.start("h2")
-    driver = agents.drivers["h1"]
-    driver.gate.clear()
+    driver = agents.block_driver("h1")
     (one,) = cell.boot("h1", "h2")
     assert wait_until(lambda: driver.spawning == [one], PATIENCE)
     cell.call_dead(one)
@@ -131,8 +130,7 @@ def test_the_audit_queries_guests_without_a_record(cell: MemoryCell, agents: Age
 
 def test_an_unreachable_cell_costs_no_guest(cell: MemoryCell, agents: Agents) -> None:
     first = agents.start()
-    (one,) = cell.boot("h1")
-    cell.wait(State.ACTIVE, one)
+    one = cell.boot_active("h1")
     first.stop()
     cell.stop()
     del cell.rows[one]
@@ -147,8 +145,7 @@ def test_an_unreachable_cell_costs_no_guest(cell: MemoryCell, agents: Agents) ->
 def test_a_guest_nobody_in_memory_knows_is_found(cell: MemoryCell, agents: Agents, tmp_path: Path) -> None:
     """A stray guest appears on the host while the agent runs: the next audit asks about it."""
     agents.start(**REMOVING)
-    (one,) = cell.boot("h1")
-    cell.wait(State.ACTIVE, one)
+    one = cell.boot_active("h1")
     driver = agents.drivers["h1"]
     (guest,) = agents.guests()
     driver.spawn(msgspec.structs.replace(guest, uuid="stray"), A_SPEC, None, threading.Event())
@@ -174,16 +171,14 @@ def test_an_unrecorded_guest_stays_unless_policy_removes_it(
 
 def test_a_guest_recorded_as_ended_is_removed(cell: MemoryCell, agents: Agents) -> None:
     agents.start(unknown_guests="keep")
-    (one,) = cell.boot("h1")
-    cell.wait(State.ACTIVE, one)
+    one = cell.boot_active("h1")
     cell.rows[one] = msgspec.structs.replace(cell.rows[one], state=State.DELETED)
     assert wait_until(lambda: agents.guests() == [], PATIENCE)
 
 
 def test_a_guest_is_removed_only_after_its_age(cell: MemoryCell, agents: Agents) -> None:
     agents.start(unknown_guests="remove", unknown_guest_age=3600.0)
-    (one,) = cell.boot("h1")
-    cell.wait(State.ACTIVE, one)
+    one = cell.boot_active("h1")
     del cell.rows[one]
     cell.wait_report(ReportKind.ACTIVE, one, times=4)
     assert [guest.uuid for guest in agents.guests()] == [one]
@@ -238,8 +233,7 @@ def test_kill_9_leaves_every_guest_that_was_reported(tmp_path: Path) -> None:
     cell, agents = MemoryCell(bus), Agents(bus, tmp_path)
     try:
         agents.start("h1", **REMOVING)
-        (one,) = cell.boot("h1")
-        cell.wait(State.ACTIVE, one)
+        one = cell.boot_active("h1")
         assert wait_until(lambda: [guest.uuid for guest in agents.guests()] == [one], PATIENCE), "this cell knows none of them"
     finally:
         agents.stop()

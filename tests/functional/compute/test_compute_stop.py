@@ -21,8 +21,7 @@ def test_what_spawns_comes_to_its_end(cell: MemoryCell, agents: Agents) -> None:
 def test_a_build_waiting_for_a_thread_moves(cell: MemoryCell, agents: Agents) -> None:
     service = agents.start("h1", max_concurrent_builds=1, drain_timeout=PATIENCE)
     agents.start("h2")
-    driver = agents.drivers["h1"]
-    driver.gate.clear()
+    driver = agents.block_driver("h1")
     uuids = cell.boot("h1", "h2", count=3)
     cell.wait(State.BUILDING, *uuids)
     assert wait_until(lambda: len(driver.spawning) == 1, PATIENCE)

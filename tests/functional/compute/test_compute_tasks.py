@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -18,17 +16,14 @@ from objects.lifecycle import INTERRUPTED
 from objects.task import Power, TaskArgs, TaskKind, TaskState
 from service.periodic import wait_until
 from tests.support.cell_site import CONTEXT
+from tests.support.closing import closing_fixture
 from tests.support.task_cell import HARD, HOST, SOFT, TaskCell
 from tests.support.world import PATIENCE
 
 DONE = [ReportKind.BEGIN, ReportKind.DONE]
 
 
-@pytest.fixture
-def cell(tmp_path: Path) -> Iterator[TaskCell]:
-    made = TaskCell(tmp_path)
-    yield made
-    made.close()
+cell = closing_fixture(TaskCell)
 
 
 class TestTasks:
@@ -44,8 +39,7 @@ class TestTasks:
         assert cell.disk(one).writes == 7, "a pause writes nothing"
 
     def test_a_guest_is_rebooted(self, cell: TaskCell) -> None:
-        cell.agents.start(HOST)
-        one = cell.boot()
+        one = cell.boot_on_agent()
         for args in (SOFT, HARD):
             cell.ask(one, Power.ON, TaskKind.REBOOT, args=args)
             cell.wait_over(one)
@@ -53,8 +47,7 @@ class TestTasks:
         assert cell.disk(one).writes == 3
 
     def test_a_guest_is_rebuilt_from_another_image(self, cell: TaskCell) -> None:
-        cell.agents.start(HOST)
-        one = cell.boot()
+        one = cell.boot_on_agent()
         cell.ask(one, Power.ON, TaskKind.REBUILD, args=TaskArgs(image_id="new"))
         cell.wait_over(one)
         assert (cell.agents.guest(one, HOST).image_id, cell.disk(one).image_id) == ("new", "new")
@@ -75,8 +68,7 @@ class TestTasks:
         assert cell.power(one) is Power.OFF
 
     def test_a_hold_does_not_fail_but_becomes_hard(self, cell: TaskCell) -> None:
-        cell.agents.start(HOST)
-        one = cell.boot()
+        one = cell.boot_on_agent()
         cell.agents.drivers[HOST].task_errors = 2
         cell.ask(one, Power.HELD)
         cell.wait_over(one)
@@ -84,8 +76,7 @@ class TestTasks:
         assert cell.told(one) == [ReportKind.BEGIN] * 3 + [ReportKind.DONE]
 
     def test_a_failing_hold_yields_to_a_later_task(self, cell: TaskCell) -> None:
-        cell.agents.start(HOST)
-        one = cell.boot()
+        one = cell.boot_on_agent()
         driver = cell.agents.drivers[HOST]
         driver.task_errors = 1
         cell.ask(one, Power.HELD)
@@ -105,8 +96,7 @@ class TestTasks:
             start(thread)
 
         monkeypatch.setattr(threading.Thread, "start", refuse_first)
-        cell.agents.start(HOST)
-        one = cell.boot()
+        one = cell.boot_on_agent()
         cell.ask(one, Power.OFF)
         cell.wait_over(one)
         assert cell.power(one) is Power.OFF
@@ -115,8 +105,7 @@ class TestTasks:
 
 class TestMessages:
     def test_a_lost_order_is_sent_again(self, cell: TaskCell) -> None:
-        cell.agents.start(HOST)
-        one = cell.boot()
+        one = cell.boot_on_agent()
         cell.send_orders = False
         cell.ask(one, Power.OFF)
         assert not wait_until(lambda: bool(cell.told(one)), 0.1)
@@ -126,8 +115,7 @@ class TestMessages:
 
     @pytest.mark.parametrize("kind", DONE)
     def test_a_lost_answer_does_not_repeat_the_task(self, cell: TaskCell, kind: ReportKind) -> None:
-        cell.agents.start(HOST)
-        one = cell.boot()
+        one = cell.boot_on_agent()
         cell.conductor.loses = kind
         cell.ask(one, Power.ON, TaskKind.REBOOT)
         assert wait_until(lambda: cell.told(one).count(kind) == 2, PATIENCE)
@@ -137,8 +125,7 @@ class TestMessages:
         cell.wait_over(one)
 
     def test_doubled_orders_are_carried_out_once(self, cell: TaskCell) -> None:
-        cell.agents.start(HOST)
-        one = cell.boot()
+        one = cell.boot_on_agent()
         cell.agents.drivers[HOST].gate.clear()
         cell.ask(one, Power.ON, TaskKind.REBOOT)
         assert wait_until(lambda: len(cell.agents.drivers[HOST].tasks) == 1, PATIENCE)
@@ -149,8 +136,7 @@ class TestMessages:
         assert cell.agents.drivers[HOST].tasks == [("reboot", "soft")]
 
     def test_an_order_of_an_earlier_task_is_ignored(self, cell: TaskCell) -> None:
-        cell.agents.start(HOST)
-        one = cell.boot()
+        one = cell.boot_on_agent()
         cell.ask(one, Power.OFF)
         late = cell.site.database.read(tasks.orders_of, [one])
         cell.wait_over(one)
@@ -183,16 +169,14 @@ class TestMessages:
         assert cell.disk(one).writes == 3, "written at the boot, the reboot and the stop"
 
     def test_a_late_task_is_refused_by_its_number(self, cell: TaskCell) -> None:
-        cell.agents.start(HOST)
-        one = cell.boot()
+        one = cell.boot_on_agent()
         assert cell.ask(one, Power.ON, TaskKind.REBOOT, number=8)
         assert not cell.ask(one, Power.OFF, number=7)
         cell.wait_over(one)
         assert cell.power(one) is Power.ON
 
     def test_a_task_is_replaced_while_it_runs(self, cell: TaskCell) -> None:
-        cell.agents.start(HOST)
-        one = cell.boot()
+        one = cell.boot_on_agent()
         cell.agents.drivers[HOST].gate.clear()
         cell.ask(one, Power.OFF)
         assert wait_until(lambda: len(cell.agents.drivers[HOST].tasks) == 1, PATIENCE)
@@ -204,10 +188,8 @@ class TestMessages:
 
 class TestEnds:
     def test_a_delete_waits_for_the_task(self, cell: TaskCell) -> None:
-        cell.agents.start(HOST)
-        one = cell.boot()
-        driver = cell.agents.drivers[HOST]
-        driver.gate.clear()
+        one = cell.boot_on_agent()
+        driver = cell.agents.block_driver(HOST)
         cell.ask(one, Power.OFF)
         assert wait_until(lambda: len(driver.tasks) == 1, PATIENCE)
         cell.delete(one)
@@ -222,8 +204,7 @@ class TestEnds:
         """Several audits pass while its system takes its time."""
         cell.agents.start(HOST, audit_interval=0.1)
         one = cell.boot()
-        driver = cell.agents.drivers[HOST]
-        driver.gate.clear()
+        driver = cell.agents.block_driver(HOST)
         cell.ask(one, Power.OFF)
         assert wait_until(lambda: len(driver.tasks) == 1, PATIENCE)
         before = len(cell.conductor.reports)
@@ -236,8 +217,7 @@ class TestEnds:
     def test_an_agent_restarted_midway_regains_the_power(self, cell: TaskCell, power: Power) -> None:
         service = cell.agents.start(HOST)
         one = cell.boot()
-        driver = cell.agents.drivers[HOST]
-        driver.gate.clear()
+        driver = cell.agents.block_driver(HOST)
         cell.ask(one, power)
         assert wait_until(lambda: len(driver.tasks) == 1, PATIENCE)
         service.stop(0.0)
@@ -248,8 +228,7 @@ class TestEnds:
     def test_the_next_start_repeats_no_reboot(self, cell: TaskCell) -> None:
         service = cell.agents.start(HOST)
         one = cell.boot()
-        driver = cell.agents.drivers[HOST]
-        driver.gate.clear()
+        driver = cell.agents.block_driver(HOST)
         cell.ask(one, Power.ON, TaskKind.REBOOT)
         assert wait_until(lambda: len(driver.tasks) == 1, PATIENCE)
         service.stop(0.0)
@@ -263,8 +242,7 @@ class TestEnds:
     def test_a_running_task_ends_when_the_agent_stops(self, cell: TaskCell) -> None:
         service = cell.agents.start(HOST)
         one = cell.boot()
-        driver = cell.agents.drivers[HOST]
-        driver.gate.clear()
+        driver = cell.agents.block_driver(HOST)
         cell.ask(one, Power.OFF)
         assert wait_until(lambda: len(driver.tasks) == 1, PATIENCE)
         threading.Timer(0.2, driver.gate.set).start()
@@ -316,8 +294,7 @@ class TestPowerCut:
 
     @pytest.mark.parametrize("power", [Power.OFF, Power.HELD, Power.SUSPENDED])
     def test_a_running_guest_that_must_not_is_stopped(self, cell: TaskCell, power: Power) -> None:
-        cell.agents.start(HOST)
-        one = cell.boot()
+        one = cell.boot_on_agent()
         cell.ask(one, power)
         cell.wait_over(one)
         cell.agents.drivers[HOST].set_power(one, Power.ON, hard=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
@@ -18,17 +17,14 @@ from objects.instance import State
 from objects.task import Power
 from service import config
 from service.periodic import wait_until
+from tests.support.closing import closing_fixture
 from tests.support.task_cell import HOST, TaskCell
 from tests.support.world import PATIENCE
 
 PAGE = Path(__file__).parents[3] / "docs" / "drivers.md"
 
 
-@pytest.fixture
-def cell(tmp_path: Path) -> Iterator[TaskCell]:
-    made = TaskCell(tmp_path)
-    yield made
-    made.close()
+cell = closing_fixture(TaskCell)
 
 
 @pytest.fixture

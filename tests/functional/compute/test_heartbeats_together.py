@@ -63,8 +63,7 @@ def test_agents_build_their_orders_and_report_their_stats(cell: MemoryCell, serv
 
 def test_an_idle_agent_reports_order_changes_early(cell: MemoryCell, services: dict[str, ComputeService]) -> None:
     assert wait_until(lambda: {node.host for node in cell.stats} == set(services), PATIENCE)
-    (uuid,) = cell.boot("h2")
-    cell.wait(State.ACTIVE, uuid)
+    uuid = cell.boot_active("h2")
     assert wait_until(lambda: any(node.running_vms == 1 for node in cell.stats if node.host == "h2"), PATIENCE)
     cell.delete(uuid)
     assert wait_until(lambda: [node.running_vms for node in cell.stats if node.host == "h2"][-1] == 0, PATIENCE)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -16,14 +14,10 @@ from service import health
 from service.periodic import wait_until
 from tests.support.agents import Agents
 from tests.support.cell_conductor import PATIENCE, MemoryCell
+from tests.support.closing import closing_fixture
 from tests.support.task_cell import HOST, TaskCell
 
-
-@pytest.fixture
-def tasks(tmp_path: Path) -> Iterator[TaskCell]:
-    made = TaskCell(tmp_path)
-    yield made
-    made.close()
+tasks = closing_fixture(TaskCell)
 
 
 def test_builds_go_elsewhere_and_use_up_no_attempt(cell: MemoryCell, agents: Agents, caplog: pytest.LogCaptureFixture) -> None:
@@ -31,8 +25,7 @@ def test_builds_go_elsewhere_and_use_up_no_attempt(cell: MemoryCell, agents: Age
     agents.start("h1", max_concurrent_builds=1)
     agents.start("h2")
     driver = agents.drivers["h1"]
-    (guest,) = cell.boot("h1")
-    cell.wait(State.ACTIVE, guest)
+    guest = cell.boot_active("h1")
     driver.gate.clear()
     uuids = cell.boot("h1", "h2", count=3)
     cell.wait(State.BUILDING, *uuids)
@@ -79,8 +72,7 @@ def test_remains_of_a_spawn_are_destroyed_before_moving(cell: MemoryCell, agents
 def test_a_delete_waits_for_the_hypervisor(cell: MemoryCell, agents: Agents) -> None:
     agents.start("h1")
     driver = agents.drivers["h1"]
-    (one,) = cell.boot("h1")
-    cell.wait(State.ACTIVE, one)
+    one = cell.boot_active("h1")
     driver.down = "the socket is closed"
     assert wait_until(lambda: cell.stopping["h1"], PATIENCE)
     cell.delete(one)
@@ -92,8 +84,7 @@ def test_a_delete_waits_for_the_hypervisor(cell: MemoryCell, agents: Agents) -> 
 
 def test_guests_are_reported_when_the_hypervisor_returns(cell: MemoryCell, agents: Agents) -> None:
     service = agents.start("h1")
-    (one,) = cell.boot("h1")
-    cell.wait(State.ACTIVE, one)
+    one = cell.boot_active("h1")
     service.stop()
     service = agents.make("h1")
     agents.drivers["h1"].down = "the socket is closed"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import uuid
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -26,6 +25,7 @@ from service.periodic import wait_until
 from service.vault import Vault, new_key
 from tests.support.agents import settings
 from tests.support.cell_site import CONTEXT
+from tests.support.closing import closing_fixture
 from tests.support.task_cell import HOST, TaskCell
 from tests.support.world import PATIENCE
 
@@ -37,11 +37,7 @@ RECEIVED = Received(user_data_sha256=hashlib.sha256(b"bWFya2VkLWh1bnRlcjI=").hex
 CONFIDENTIAL = TaskArgs(drive=DriveChanges(has_secrets=True))
 
 
-@pytest.fixture
-def cell(tmp_path: Path) -> Iterator[TaskCell]:
-    made = TaskCell(tmp_path, OWN)
-    yield made
-    made.close()
+cell = closing_fixture(lambda folder: TaskCell(folder, OWN))
 
 
 def seal(name: str) -> str:
@@ -51,6 +47,16 @@ def seal(name: str) -> str:
 def rebuild(cell: TaskCell, one: str, args: TaskArgs = CONFIDENTIAL) -> None:
     """Ask for a rebuild with the secrets."""
     assert cell.ask(one, Power.ON, TaskKind.REBUILD, args=args, seal=seal)
+
+
+def rebuild_without_agent(cell: TaskCell) -> str:
+    """A rebuild of a guest whose agent has stopped: no order is sent."""
+    service = cell.agents.start(HOST)
+    one = cell.boot()
+    service.stop(0.0)
+    cell.send_orders = False
+    rebuild(cell, one)
+    return one
 
 
 def received(cell: TaskCell, one: str) -> Received | None:
@@ -104,8 +110,7 @@ def test_the_guest_gets_secrets_the_cell_forgets(cell: TaskCell, caplog: pytest.
 
 
 def test_a_lost_answer_is_given_again_with_them(cell: TaskCell) -> None:
-    cell.agents.start(HOST)
-    one = cell.boot()
+    one = cell.boot_on_agent()
     cell.conductor.loses = ReportKind.BEGIN
     rebuild(cell, one)
     cell.wait_over(one)
@@ -114,8 +119,7 @@ def test_a_lost_answer_is_given_again_with_them(cell: TaskCell) -> None:
 
 
 def test_doubled_and_late_orders_rebuild_once(cell: TaskCell) -> None:
-    cell.agents.start(HOST)
-    one = cell.boot()
+    one = cell.boot_on_agent()
     cell.agents.drivers[HOST].gate.clear()
     rebuild(cell, one)
     assert wait_until(lambda: rebuilds(cell) == 1, PATIENCE)
@@ -146,11 +150,7 @@ def test_an_agent_restarted_early_gets_the_secrets(cell: TaskCell) -> None:
 
 
 def test_a_rebuild_begun_by_a_dead_agent_fails(cell: TaskCell) -> None:
-    service = cell.agents.start(HOST)
-    one = cell.boot()
-    service.stop(0.0)
-    cell.send_orders = False
-    rebuild(cell, one)
+    one = rebuild_without_agent(cell)
     verdict = begin(cell, one, f"{HOST}:dead")
     assert (verdict.accepted, verdict.secrets) == (True, SECRETS)
     cell.agents.start(HOST)
@@ -161,11 +161,7 @@ def test_a_rebuild_begun_by_a_dead_agent_fails(cell: TaskCell) -> None:
 
 def test_nobody_else_gets_them(cell: TaskCell) -> None:
     """Not another host, nor a later start of the agent once it has begun, nor anyone after that."""
-    service = cell.agents.start(HOST)
-    one = cell.boot()
-    service.stop(0.0)
-    cell.send_orders = False
-    rebuild(cell, one)
+    one = rebuild_without_agent(cell)
     stranger = begin(cell, one, "h9:a", host="h9")
     assert (stranger.accepted, stranger.secrets) == (False, None)
     assert begin(cell, one, f"{HOST}:a").secrets == SECRETS
@@ -175,11 +171,7 @@ def test_nobody_else_gets_them(cell: TaskCell) -> None:
 
 
 def test_an_older_agent_fails_the_rebuild(cell: TaskCell) -> None:
-    service = cell.agents.start(HOST)
-    one = cell.boot()
-    service.stop(0.0)
-    cell.send_orders = False
-    rebuild(cell, one)
+    one = rebuild_without_agent(cell)
     verdict = begin(cell, one, f"{HOST}:old", wants_secrets=False)
     assert (verdict.accepted, verdict.secrets, verdict.reason) == (False, None, NO_NEW_DRIVE)
     row = cell.row(one)
@@ -188,8 +180,7 @@ def test_an_older_agent_fails_the_rebuild(cell: TaskCell) -> None:
 
 
 def test_an_agent_waits_for_the_cells_key(cell: TaskCell) -> None:
-    cell.agents.start(HOST)
-    one = cell.boot()
+    one = cell.boot_on_agent()
     cell.conductor.use(Vault([new_key()]))
     rebuild(cell, one)
     assert not wait_until(lambda: rebuilds(cell) > 0, 0.5)
@@ -210,8 +201,7 @@ def test_secrets_in_another_tasks_row_are_useless(cell: TaskCell) -> None:
 
 
 def test_a_rebuild_without_its_secrets_says_that(cell: TaskCell) -> None:
-    cell.agents.start(HOST)
-    one = cell.boot()
+    one = cell.boot_on_agent()
     cell.ask(one, Power.ON, TaskKind.REBUILD, args=CONFIDENTIAL)
     cell.wait_over(one, TaskState.FAILED)
     assert "no longer stored" in (cell.row(one).task_fault or "")

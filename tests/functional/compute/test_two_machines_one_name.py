@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from uuid import uuid4
-
-import pytest
 
 from compute.machine import identify
 from db.cell import services
@@ -16,6 +13,7 @@ from service.periodic import wait_until
 from tests.support.agents import Agents
 from tests.support.cell_conductor import PATIENCE
 from tests.support.cell_site import Site
+from tests.support.closing import closing_fixture
 from tests.support.ground import Ground
 
 HOST = "m1"
@@ -56,11 +54,7 @@ class TwoMachines:
         self.site.database.write(services.accept_machine, HOST, AGENT_BINARY)
 
 
-@pytest.fixture
-def machines(tmp_path: Path) -> Iterator[TwoMachines]:
-    made = TwoMachines(tmp_path)
-    yield made
-    made.close()
+machines = closing_fixture(TwoMachines)
 
 
 def test_the_second_takes_no_orders_and_says_why(machines: TwoMachines) -> None:

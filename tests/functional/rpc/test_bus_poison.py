@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import struct
 from collections.abc import Iterator
@@ -15,7 +14,7 @@ from rpc.drivers.frames import MESSAGE_BYTES_LIMIT
 from rpc.transport import Bus
 from service import metrics
 from service.periodic import wait_until
-from tests.support.bus import CONTEXT, rabbit_url
+from tests.support.bus import CONTEXT, url_of
 from tests.support.poison import Poison, Sender, corpus, enveloped
 
 PATIENCE = 60.0
@@ -30,11 +29,7 @@ class Parrot:
 
 @pytest.fixture(scope="module")
 def url() -> Iterator[str]:
-    with contextlib.ExitStack() as stack:
-        try:
-            yield stack.enter_context(rabbit_url())
-        except LookupError as why:
-            pytest.skip(str(why))
+    yield from url_of("rabbit")
 
 
 @pytest.fixture(scope="module", params=[4, 0], ids=["threads", "in the listener"])

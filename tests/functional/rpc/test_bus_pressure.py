@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import threading
 import uuid
@@ -18,7 +17,7 @@ from rpc.errors import RemoteFault
 from rpc.threads import UNDER_WAY_BYTES, Threads
 from rpc.transport import Bus
 from service.periodic import wait_until
-from tests.support.bus import CONTEXT, rabbit_url
+from tests.support.bus import CONTEXT, url_of
 from tests.support.poison import POISON_PROPERTIES, Poison, Sender, enveloped
 from tests.support.queues import Administrator
 
@@ -54,11 +53,7 @@ class Slow:
 
 @pytest.fixture(scope="module")
 def url() -> Iterator[str]:
-    with contextlib.ExitStack() as stack:
-        try:
-            yield stack.enter_context(rabbit_url())
-        except LookupError as why:
-            pytest.skip(str(why))
+    yield from url_of("rabbit")
 
 
 @pytest.fixture

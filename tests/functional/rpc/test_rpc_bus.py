@@ -20,6 +20,7 @@ from rpc.transport import Bus
 from service import logs
 from service.periodic import wait_until
 from tests.support.bus import CONTEXT, KINDS, url_of
+from tests.support.threads import run_threads
 
 PATIENCE = 90.0
 SELECTION = Selection(host="h", node="n", cell_uuid="c", limits=HostCapacity(vcpus=1.5, memory_mb=1, disk_gb=2), fence=7)
@@ -358,10 +359,6 @@ def test_many_threads_share_a_bus(bus: Bus, topic: str) -> None:
             if (answer := client.call(CONTEXT, "echo", list[int], value=value)) != value:
                 wrong.append((*value, *answer))
 
-    threads = [threading.Thread(target=ask, args=(number,)) for number in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    run_threads([threading.Thread(target=ask, args=(number,)) for number in range(8)])
 
     assert wrong == []

@@ -16,6 +16,7 @@ from scheduler.manager import SchedulerManager
 from tests.support import fleet
 from tests.support.fleet import CONTEXT, Site
 from tests.support.ground import USUAL, Ground
+from tests.support.threads import run_threads
 
 HOSTS, ROOM, MEMBERS = 6, 6, 4
 
@@ -48,10 +49,7 @@ def test_two_schedulers_place_groups_all_or_nothing(site: Site) -> None:
         threading.Thread(target=ask, args=(schedulers[n % 2], asked))
         for n, asked in enumerate(one for pair in zip(groups + groups[:6], singles, strict=True) for one in pair)
     ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    run_threads(threads)
     places: defaultdict[str, list[str]] = defaultdict(list)
     for slot in site.slots():
         places[slot.group_uuid].append(slot.host)

@@ -17,11 +17,12 @@ from objects.context import RequestContext
 from objects.group import GroupPolicy
 from objects.selection import HostCapacity
 from objects.spec import RequestSpec
-from scheduler.framework.settings import SchedulerSettings
+from scheduler.framework.settings import DEFAULT_FILTERS, SchedulerSettings
 from scheduler.manager import SchedulerManager
 from tests.support import fleet
 from tests.support.fleet import CELLS, CONTEXT, QUICK, Site
 from tests.support.ground import USUAL, Ground, on
+from tests.support.threads import run_threads
 
 
 @pytest.fixture(params=USUAL)
@@ -192,11 +193,7 @@ class TestGroupCommit:
             except errors.SuperconductorError as error:
                 answers[n] = error
 
-        threads = [threading.Thread(target=ask, args=(n,)) for n in range(len(asked))]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        run_threads([threading.Thread(target=ask, args=(n,)) for n in range(len(asked))])
         return [answers[n] for n in range(len(asked))]
 
     def test_concurrent_calls_share_a_transaction_but_not_refusals(self, site: Site) -> None:
@@ -222,33 +219,57 @@ class TestGroupCommit:
         assert len(site.claimed()) == 3
 
 
+def count_statements(site: Site, scheduler: SchedulerManager, leased: RequestSpec, context: RequestContext = CONTEXT) -> int:
+    """How many of the API database a call for these costs."""
+    with StatementCounter(site.database) as counter:
+        scheduler.select_destinations(context, leased, list(leased.fences))
+        return counter.totals_by_database()[site.database.name].executions
+
+
 class TestCost:
     @on("site", "lite")  # it counts the statements of the process, and a test before may still be ending elsewhere
     def test_a_single_boot_takes_six_statements(self, site: Site) -> None:
         scheduler = site.scheduler()
         site.boot(scheduler)
         leased = site.leased(fleet.spec())
-        with StatementCounter(site.database) as counter:
-            scheduler.select_destinations(CONTEXT, leased, list(leased.fences))
-            total = counter.totals_by_database()[site.database.name]
-        assert total.executions == 6  # requests with claims, log, lock, allocation, usage, decision
+        assert count_statements(site, scheduler, leased) == 6  # requests with claims, log, lock, allocation, usage, decision
 
     @on("site", "lite")  # it counts the statements of the process, and a test before may still be ending elsewhere
     def test_a_batch_takes_hardly_more(self, site: Site) -> None:
         scheduler = site.scheduler()
         site.boot(scheduler)
         leased = site.leased(fleet.spec(), 50)
-        with StatementCounter(site.database) as counter:
-            scheduler.select_destinations(CONTEXT, leased, list(leased.fences))
-            total = counter.totals_by_database()[site.database.name]
-        assert total.executions <= 8  # one UPDATE of usage for each number of instances that a host got: 5, 6, 7
+        # One UPDATE of usage for each number of instances that a host got: 5, 6, 7.
+        assert count_statements(site, scheduler, leased) <= 8
 
     @on("site", "lite")  # it counts the statements of the process, and a test before may still be ending elsewhere
     def test_asking_again_takes_two(self, site: Site) -> None:
         scheduler = site.scheduler()
         leased = site.leased(fleet.spec(), 3)
         scheduler.select_destinations(CONTEXT, leased, list(leased.fences))
-        with StatementCounter(site.database) as counter:
-            scheduler.select_destinations(RequestContext(request_id="again"), leased, list(leased.fences))
-            total = counter.totals_by_database()[site.database.name]
-        assert total.executions == 2
+        assert count_statements(site, scheduler, leased, RequestContext(request_id="again")) == 2
+
+
+WITH = msgspec.structs.replace(fleet.QUICK, enabled_filters=(*DEFAULT_FILTERS, "SameHostFilter", "DifferentHostFilter"))
+
+
+def test_a_server_goes_near_or_away_from_another(tmp_path: Path) -> None:
+    site = Site.on_sqlite(tmp_path, [fleet.node(f"h{n}") for n in range(3)])
+    scheduler = site.scheduler(WITH)
+    [[first, *_]] = site.boot(scheduler)
+    [uuid] = site.claimed()
+    for _ in range(3):
+        [[same, *_]] = site.boot(scheduler, fleet.spec(scheduler_hints={"same_host": (uuid,)}))
+        [[other, *alternates]] = site.boot(scheduler, fleet.spec(scheduler_hints={"different_host": (uuid,)}))
+        assert same.host == first.host
+        assert first.host not in {other.host, *(alternate.host for alternate in alternates)}
+
+
+def test_servers_of_other_projects_are_nowhere(tmp_path: Path) -> None:
+    site = Site.on_sqlite(tmp_path, [fleet.node("h1")])
+    scheduler = site.scheduler(WITH)
+    site.boot(scheduler)
+    [uuid] = site.claimed()
+    with pytest.raises(errors.NoValidHost, match="not with the servers of the hint same_host"):
+        site.boot(scheduler, fleet.spec(project_id="other", scheduler_hints={"same_host": (uuid,)}))
+    site.boot(scheduler, fleet.spec(project_id="other", scheduler_hints={"different_host": (uuid,)}))

@@ -15,6 +15,7 @@ from objects.spec import RequestSpec
 from scheduler.manager import SchedulerManager
 from tests.support import fleet
 from tests.support.fleet import CONTEXT, Site
+from tests.support.threads import run_threads
 
 
 def batch(site: Site, count: int, least: int | None, **asked: Any) -> RequestSpec:
@@ -125,11 +126,7 @@ def test_racing_batches_fill_the_fleet_exactly(tmp_path: Path) -> None:
                 continue
             return
 
-    threads = [threading.Thread(target=ask, args=(n,)) for n in range(len(asked))]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    run_threads([threading.Thread(target=ask, args=(n,)) for n in range(len(asked))])
     assert len(placed) == 9
     assert all(count == 0 or 5 <= count <= 10 for count in placed.values())
     assert sum(placed.values()) == len(site.claimed())

@@ -28,6 +28,7 @@ from tests.support import fleet
 from tests.support.cell_databases import Cells
 from tests.support.fleet import CONTEXT, Site
 from tests.support.ground import USUAL, Ground
+from tests.support.threads import run_threads
 
 FAST = SchedulerSettings(
     service_poll_interval=0.05,
@@ -107,11 +108,7 @@ def test_two_schedulers_share_the_topic_and_the_room(deployment: Deployment) -> 
             except errors.NoValidHost as error:
                 refused.append(error)
 
-        threads = [threading.Thread(target=ask, args=(each,)) for each in asked]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        run_threads([threading.Thread(target=ask, args=(each,)) for each in asked])
         assert len(deployment.site.claimed()) == 9  # three on each host, beside the two vCPUs of guests nobody knows
         assert len(refused) == 3
         assert deployment.site.overfull() == []
