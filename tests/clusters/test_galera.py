@@ -20,6 +20,7 @@ from deploy.galera import GaleraTwoWriters
 from objects import errors
 from service import config
 from service.periodic import wait_until
+from tests.support.threads import run_threads
 
 PATIENCE = 60.0
 GUARDS, CHILDREN_PER_WRITER = 100, 6
@@ -124,11 +125,7 @@ def test_counts_of_two_nodes_add_up(writers: list[Database]) -> None:
             while not raised(database):
                 pass
 
-    threads = [threading.Thread(target=work, args=(database,)) for database in writers]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    run_threads([threading.Thread(target=work, args=(database,)) for database in writers])
     assert writers[2].read(lambda tx: tx.execute(read).scalar_one()) == 50 * len(writers)
 
 

@@ -6,8 +6,7 @@ The tables get back the contents of an earlier moment: guests are in every state
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytest
@@ -20,16 +19,13 @@ from db.sql.connection import Connection
 from service.periodic import wait_until
 from tests.support.auditing import Auditor
 from tests.support.ground import GROUNDS, on
-from tests.support.world import PATIENCE, World, world
+from tests.support.world import PATIENCE, World, world_fixture
 
 HOSTS = ("a1", "a2", "a3")
 Contents = Mapping[str, Sequence[dict[str, Any]]]
 
 
-@pytest.fixture
-def cloud(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[World]:
-    with world(tmp_path, {"cell1": HOSTS}, request.param, embedded=True) as made:
-        yield made
+cloud = world_fixture({"cell1": HOSTS}, embedded=True)
 
 
 def copy(tx: Connection) -> Contents:

@@ -93,8 +93,7 @@ def test_messages_lost_by_the_broker_are_sent_again(tmp_path: Path, broker: Rabb
     try:
         cloud.begin()
         conductors = [DatabaselessConductor(bus) for bus in cloud.buses.values()]
-        for host in cloud.homes:
-            cloud.start_agent(host)
+        cloud.start_agents()
         for agents in cloud.agents.values():
             agents.stop()
             agents.services.clear()

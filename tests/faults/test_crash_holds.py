@@ -18,6 +18,7 @@ from objects import errors
 from objects.spec import RequestSpec
 from service.periodic import wait_until
 from tests.support.conductor_process import STEPS
+from tests.support.threads import run_threads
 from tests.support.world import PATIENCE, World, states
 
 HOSTS = {"cell1": ["a1", "a2"], "cell2": ["b1", "b2"]}
@@ -141,11 +142,7 @@ def test_a_boot_races_with_the_end(cloud: World, turn: int) -> None:
     wait_held(cloud, uuids)
     won: dict[str, bool] = {}
     works = {"boot": lambda: cloud.boot_held(spec), "end": lambda: expire(cloud, spec)}
-    threads = [threading.Thread(target=lambda name=name: won.__setitem__(name, works[name]())) for name in works]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    run_threads([threading.Thread(target=lambda name=name: won.__setitem__(name, works[name]())) for name in works])
     assert sorted(won.values()) == [False, True], turn
     assert states(cloud, uuids) == (["active"] if won["boot"] else ["no row"]) * 3
     assert cloud.evidence().claims.keys() == (set(uuids) if won["boot"] else set())

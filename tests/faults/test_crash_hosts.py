@@ -6,8 +6,6 @@ Each test ends with everything running until nothing is on its way any more; the
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -24,16 +22,13 @@ from objects.spec import ServerProperties
 from service.periodic import wait_until
 from tests.support.batches import leave_guest
 from tests.support.ground import CHOSEN, USUAL, on
-from tests.support.world import PATIENCE, QUICK, World, world
+from tests.support.world import PATIENCE, QUICK, World, world_fixture
 
 HOSTS = ["a1", "a2", "a3"]
 CELL = "cell1"
 
 
-@pytest.fixture(params=CHOSEN)
-def cloud(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[World]:
-    with world(tmp_path, {CELL: HOSTS}, request.param) as made:
-        yield made
+cloud = world_fixture({CELL: HOSTS}, CHOSEN)
 
 
 @pytest.fixture

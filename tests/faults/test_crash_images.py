@@ -13,7 +13,7 @@ from objects import errors
 from objects.operation import Operation, OperationArgs, OperationKind, Outcome
 from objects.task import NewImage, Power
 from service.periodic import wait_until
-from tests.faults.test_crash_operations import cloud, ended, expire, kill_agent, rests, uuid
+from tests.faults.test_crash_operations import cloud, ended, expire, finish_conducted, kill_agent, rests, uuid
 from tests.support.world import PATIENCE, World
 
 __all__ = ["cloud", "uuid"]  # fixtures
@@ -50,8 +50,7 @@ def test_the_conductor_dies_and_another_one_finishes(cloud: World, uuid: str) ->
     first = cloud.conductor("dies")
     first.operator.advance_operations([operation.uuid])
     assert listed(cloud) == []
-    cloud.start_conductor()
-    assert ended(cloud, operation).outcome is Outcome.DONE
+    assert finish_conducted(cloud, operation) is Outcome.DONE
     first.operator.run_round()
     assert listed(cloud) == [operation.uuid]
     rests(cloud, uuid, {"a1"}, copied=False)
@@ -61,8 +60,7 @@ def test_the_conductor_dies_and_another_one_finishes(cloud: World, uuid: str) ->
 @pytest.mark.parametrize("written", [True, False])
 def test_the_agent_is_killed_while_making_an_image(cloud: World, uuid: str, written: bool) -> None:
     """``written``: the image was complete, and nobody heard of it."""
-    driver = cloud.agents["cell1"].drivers["a1"]
-    driver.gate.clear()
+    driver = cloud.agents["cell1"].block_driver("a1")
     cloud.start_conductor()
     operation = ask(cloud, uuid)
     assert wait_until(lambda: driver.tasks == [("image", "soft")], PATIENCE)
@@ -93,8 +91,7 @@ def test_a_failing_host_leaves_the_server_unchanged(cloud: World, uuid: str) -> 
 
 
 def test_an_image_is_abandoned_while_its_host_works(cloud: World, uuid: str) -> None:
-    driver = cloud.agents["cell1"].drivers["a1"]
-    driver.gate.clear()
+    driver = cloud.agents["cell1"].block_driver("a1")
     operation = ask(cloud, uuid)
     cloud.start_conductor()
     assert wait_until(lambda: driver.tasks == [("image", "soft")], PATIENCE)
@@ -107,8 +104,7 @@ def test_an_image_is_abandoned_while_its_host_works(cloud: World, uuid: str) -> 
 
 
 def test_the_server_is_deleted_meanwhile(cloud: World, uuid: str) -> None:
-    driver = cloud.agents["cell1"].drivers["a1"]
-    driver.gate.clear()
+    driver = cloud.agents["cell1"].block_driver("a1")
     operation = ask(cloud, uuid)
     cloud.start_conductor()
     assert wait_until(lambda: driver.tasks == [("image", "soft")], PATIENCE)

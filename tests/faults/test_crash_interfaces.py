@@ -16,7 +16,7 @@ from objects.operation import Operation, OperationArgs, OperationKind, Outcome
 from objects.port import Port
 from objects.task import Power, TaskState
 from service.periodic import wait_until
-from tests.faults.test_crash_operations import call_dead, cloud, ended, expire, kill_agent, rests, uuid
+from tests.faults.test_crash_operations import call_dead, cloud, ended, expire, finish_conducted, kill_agent, rests, uuid
 from tests.support.auditing import Auditor
 from tests.support.move_drive import server
 from tests.support.pools import make_network, ports_of, used
@@ -110,8 +110,7 @@ def test_another_conductor_goes_on(cloud: World, uuid: str, blue: Network, step:
     if step == "told":
         assert wait_until(lambda: cloud.row(uuid).task_state is TaskState.DONE, PATIENCE)
         cloud.keeper.keep()
-    cloud.start_conductor()
-    assert ended(cloud, operation).outcome is Outcome.DONE
+    assert finish_conducted(cloud, operation) is Outcome.DONE
     agree(cloud, uuid, 1)
 
 

@@ -6,9 +6,6 @@ never stopped: a start writes to its disk once more.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 
 from compute.disks import disks_path
@@ -18,10 +15,20 @@ from objects.instance import State
 from objects.operation import OperationKind, OperationState, Outcome
 from objects.task import Power, SendTarget, TaskState
 from service.periodic import wait_until
-from tests.faults.test_crash_operations import HOSTS, call_dead, disk, ended, expire, keep_going, kill_agent, rests
+from tests.faults.test_crash_operations import (
+    HOSTS,
+    call_dead,
+    disk,
+    ended,
+    expire,
+    finish_conducted,
+    keep_going,
+    kill_agent,
+    rests,
+)
 from tests.support.ground import CHOSEN
 from tests.support.move_drive import LIVE_STEPS, MoveDrive, boot, cross_cell
-from tests.support.world import PATIENCE, World, world
+from tests.support.world import PATIENCE, World, world_fixture
 
 pytestmark = pytest.mark.one_in(3)
 
@@ -30,13 +37,7 @@ GONE_OVER = LIVE_STEPS[LIVE_STEPS.index("sent") :]
 """Steps after which the guest runs at the target."""
 
 
-@pytest.fixture(params=CHOSEN)
-def cloud(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[World]:
-    with world(tmp_path, HOSTS, request.param) as made:
-        made.start_cells()
-        for host in made.homes:
-            made.start_agent(host)
-        yield made
+cloud = world_fixture(HOSTS, CHOSEN, prepare=World.start_cells_and_agents)
 
 
 @pytest.fixture
@@ -53,16 +54,14 @@ def rests_unstopped(cloud: World, uuid: str, hosts: set[str]) -> None:
 @pytest.mark.parametrize("step", LIVE_STEPS)
 def test_after_each_step_others_finish(cloud: World, uuid: str, step: str) -> None:
     move = MoveDrive(cloud, uuid, LIVE).upto(step)
-    cloud.start_conductor()
-    assert ended(cloud, move.operation).outcome is Outcome.DONE
+    assert finish_conducted(cloud, move.operation) is Outcome.DONE
     rests_unstopped(cloud, uuid, {"a2", "a3"})
 
 
 @pytest.mark.parametrize("step", ["active", "send asked", "sent", "received"])
 def test_on_the_way_to_another_cell(cloud: World, uuid: str, step: str) -> None:
     move = MoveDrive(cloud, uuid, LIVE, args=cross_cell()).upto(step)
-    cloud.start_conductor()
-    assert ended(cloud, move.operation).outcome is Outcome.DONE
+    assert finish_conducted(cloud, move.operation) is Outcome.DONE
     rests_unstopped(cloud, uuid, {"b1"})
 
 
@@ -134,8 +133,7 @@ class TestPausedServer:
     @pytest.mark.parametrize("step", LIVE_STEPS[LIVE_STEPS.index("active") :])
     def test_after_each_step_others_finish(self, cloud: World, paused: str, step: str) -> None:
         move = MoveDrive(cloud, paused, LIVE).upto(step)
-        cloud.start_conductor()
-        assert ended(cloud, move.operation).outcome is Outcome.DONE
+        assert finish_conducted(cloud, move.operation) is Outcome.DONE
         self.rests_paused(cloud, paused, {"a2", "a3"})
 
     @pytest.mark.parametrize("step", ["active", "send asked", "sent", "twin asked", "received"])
@@ -150,8 +148,7 @@ class TestPausedServer:
 
     @pytest.mark.parametrize("host", ["source", "target"])
     def test_an_agent_is_killed_just_after_the_switch(self, cloud: World, paused: str, host: str) -> None:
-        driver = cloud.agents["cell1"].drivers["a1"]
-        driver.gate.clear()
+        driver = cloud.agents["cell1"].block_driver("a1")
         move = MoveDrive(cloud, paused, LIVE).upto("send asked")
         assert wait_until(lambda: ("send", "soft") in driver.tasks, PATIENCE)
         target = SendTarget(instance_uuid=move.twin, host=move.row(move.twin).host or "")
@@ -161,15 +158,13 @@ class TestPausedServer:
             kill_agent(cloud, target.host)
             cloud.start_agent(target.host)
         cloud.start_agent("a1")
-        cloud.start_conductor()
-        assert ended(cloud, move.operation).outcome is Outcome.DONE
+        assert finish_conducted(cloud, move.operation) is Outcome.DONE
         self.rests_paused(cloud, paused, {target.host})
 
 
 class TestSourceHost:
     def test_its_agent_is_killed_before_the_switch(self, cloud: World, uuid: str) -> None:
-        driver = cloud.agents["cell1"].drivers["a1"]
-        driver.gate.clear()
+        driver = cloud.agents["cell1"].block_driver("a1")
         move = MoveDrive(cloud, uuid, LIVE).upto("send asked")
         assert wait_until(lambda: driver.tasks == [("send", "soft")], PATIENCE)
         kill_agent(cloud, "a1")
@@ -182,8 +177,7 @@ class TestSourceHost:
     @pytest.mark.parametrize("returns", [True, False])
     def test_its_agent_is_killed_just_after_the_switch(self, cloud: World, uuid: str, returns: bool) -> None:
         """Its books do not have it: the guest's file is at the target. Without its answer the deadline asks the target."""
-        driver = cloud.agents["cell1"].drivers["a1"]
-        driver.gate.clear()
+        driver = cloud.agents["cell1"].block_driver("a1")
         move = MoveDrive(cloud, uuid, LIVE).upto("send asked")
         assert wait_until(lambda: driver.tasks == [("send", "soft")], PATIENCE)
         kill_agent(cloud, "a1")
@@ -193,8 +187,7 @@ class TestSourceHost:
             cloud.start_agent("a1")
         else:
             cloud.api.write(expire, move.operation.uuid)
-        cloud.start_conductor()
-        assert ended(cloud, move.operation).outcome is Outcome.DONE
+        assert finish_conducted(cloud, move.operation) is Outcome.DONE
         if not returns:
             cloud.start_agent("a1")
         assert wait_until(lambda: cloud.agents["cell1"].guests("a1") == [], PATIENCE)
@@ -202,15 +195,13 @@ class TestSourceHost:
 
     def test_it_loses_power_while_it_sends(self, cloud: World, uuid: str) -> None:
         """Nothing has gone over: the server starts where it was."""
-        driver = cloud.agents["cell1"].drivers["a1"]
-        driver.gate.clear()
+        driver = cloud.agents["cell1"].block_driver("a1")
         move = MoveDrive(cloud, uuid, LIVE).upto("send asked")
         assert wait_until(lambda: driver.tasks == [("send", "soft")], PATIENCE)
         kill_agent(cloud, "a1")
         cloud.agents["cell1"].cut_power("a1")
         cloud.start_agent("a1")
-        cloud.start_conductor()
-        assert ended(cloud, move.operation).outcome is Outcome.GIVEN_UP
+        assert finish_conducted(cloud, move.operation) is Outcome.GIVEN_UP
         rests(cloud, uuid, {"a1"}, copied=False)
 
 
@@ -222,8 +213,7 @@ class TestTargetHost:
         assert move.row(move.twin).power is Power.INCOMING
         kill_agent(cloud, target)
         cloud.start_agent(target)
-        cloud.start_conductor()
-        assert ended(cloud, move.operation).outcome is Outcome.DONE
+        assert finish_conducted(cloud, move.operation) is Outcome.DONE
         rests_unstopped(cloud, uuid, {target})
 
     def test_it_is_dead_before_the_guest_has_come(self, cloud: World, uuid: str) -> None:
@@ -256,6 +246,5 @@ def test_a_twin_that_has_closed_never_receives(cloud: World, uuid: str) -> None:
     with pytest.raises(errors.TaskFailed, match="listens no more"):
         driver.set_power(move.twin, Power.ON, hard=False)
     assert not (disks_path(str(cloud.folder.path / "hosts"), found.host or "") / move.twin).exists()
-    cloud.start_conductor()
-    assert ended(cloud, move.operation).outcome is Outcome.GIVEN_UP
+    assert finish_conducted(cloud, move.operation) is Outcome.GIVEN_UP
     rests_unstopped(cloud, uuid, {"a1"})

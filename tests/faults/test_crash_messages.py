@@ -88,8 +88,7 @@ class TestOrders:
 
     def test_doubled_they_make_one_guest(self, cloud: World) -> None:
         driven = cloud.conductor("one").drive(cloud.accept(4), upto="handed over")
-        for host in cloud.homes:
-            cloud.start_agent(host)
+        cloud.start_agents()
         for _ in range(3):
             driven.send()
         cloud.start()
@@ -113,8 +112,7 @@ class TestOrders:
         [verdict] = cloud.cell_conductor(cell.name)[0].build_instances(CONTEXT, [said])
         assert verdict.accepted
         cloud.buses[cell.name].losing = False
-        for host in cloud.homes:
-            cloud.start_agent(host)
+        cloud.start_agents()
         for _ in range(2):
             send_orders(cell, [late])
         cloud.start()

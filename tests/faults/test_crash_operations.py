@@ -6,9 +6,6 @@ way any more; then claims, guests and rows must agree, and the server has its di
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 import sqlalchemy as sa
 
@@ -26,6 +23,7 @@ from objects.operation import Operation, OperationArgs, OperationKind, Operation
 from objects.process import AGENT_BINARY
 from objects.task import Power, TaskState
 from service.periodic import wait_until
+from tests.support.conductor_process import Conductor
 from tests.support.ground import CHOSEN
 from tests.support.move_drive import (
     SHELVE_STEPS,
@@ -37,7 +35,7 @@ from tests.support.move_drive import (
     cross_cell,
     server,
 )
-from tests.support.world import PATIENCE, World, world
+from tests.support.world import PATIENCE, World, world_fixture
 
 pytestmark = pytest.mark.one_in(3)
 
@@ -50,13 +48,7 @@ HELD_OFF = STEPS[STEPS.index("told") :]
 MOVED = ("switched", "deleted")
 
 
-@pytest.fixture(params=CHOSEN)
-def cloud(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[World]:
-    with world(tmp_path, HOSTS, request.param) as made:
-        made.start_cells()
-        for host in made.homes:
-            made.start_agent(host)
-        yield made
+cloud = world_fixture(HOSTS, CHOSEN, prepare=World.start_cells_and_agents)
 
 
 @pytest.fixture
@@ -105,6 +97,20 @@ def ended(cloud: World, operation: Operation) -> Operation:
     return cloud.ended(operation)
 
 
+def cut_off(cloud: World, cell: str) -> Conductor:
+    """A conductor that has known the cell, and does not reach its database any more."""
+    conductor = cloud.conductor("cut off")
+    conductor.cell(cell)
+    conductor.databases[cell].away = True
+    return conductor
+
+
+def finish_conducted(cloud: World, operation: Operation) -> Outcome | None:
+    """A conductor is started, which carries it out to its end."""
+    cloud.start_conductor()
+    return ended(cloud, operation).outcome
+
+
 def expire(tx: Connection, operation: str) -> None:
     """The operation's deadline passes, and that of its twin's request."""
     tx.execute(sa.update(table).where(table.c.uuid == operation).values(deadline=1.0))
@@ -129,15 +135,13 @@ class TestConductorKilled:
     @pytest.mark.parametrize("step", STEPS)
     def test_after_each_step_others_finish(self, cloud: World, uuid: str, step: str) -> None:
         move = MoveDrive(cloud, uuid).upto(step)
-        cloud.start_conductor()
-        assert ended(cloud, move.operation).outcome is Outcome.DONE
+        assert finish_conducted(cloud, move.operation) is Outcome.DONE
         rests(cloud, uuid, {"a2", "a3"})
 
     @pytest.mark.parametrize("step", ["staged", "told", "handed over", "active"])
     def test_on_the_way_to_another_cell(self, cloud: World, uuid: str, step: str) -> None:
         move = MoveDrive(cloud, uuid, args=cross_cell()).upto(step)
-        cloud.start_conductor()
-        assert ended(cloud, move.operation).outcome is Outcome.DONE
+        assert finish_conducted(cloud, move.operation) is Outcome.DONE
         rests(cloud, uuid, {"b1"})
 
     @pytest.mark.parametrize("step", STEPS)
@@ -169,8 +173,7 @@ class TestConductorKilled:
         stop = cloud.operate(uuid, OperationKind.STOP)
         keep_going(cloud, stop)
         move = MoveDrive(cloud, uuid).upto(step)
-        cloud.start_conductor()
-        assert ended(cloud, move.operation).outcome is Outcome.DONE
+        assert finish_conducted(cloud, move.operation) is Outcome.DONE
         rests(cloud, uuid, {"a2", "a3"}, Power.OFF)
 
 
@@ -183,8 +186,7 @@ def test_a_sweep_does_not_take_a_driven_move(cloud: World, uuid: str) -> None:
         cloud.conductor("another").operator.run_round()
     assert move.hand_over() == [move.twin]
     move.order()
-    cloud.start_conductor()
-    assert ended(cloud, move.operation).outcome is Outcome.DONE
+    assert finish_conducted(cloud, move.operation) is Outcome.DONE
     rests(cloud, uuid, {"a2", "a3"})
 
 
@@ -208,8 +210,7 @@ class TestWakesTooLate:
         move = MoveDrive(cloud, uuid, conductor=cloud.conductor("sleeper")).upto(step)
         late = move.opened()
         cloud.api.write(expire, move.operation.uuid)
-        cloud.start_conductor()
-        assert ended(cloud, move.operation).outcome is Outcome.GIVEN_UP
+        assert finish_conducted(cloud, move.operation) is Outcome.GIVEN_UP
         before = cloud.settle()
         assert move.late() == []
         move.conductor.operator._run(late)  # as it had read them
@@ -220,8 +221,7 @@ class TestWakesTooLate:
         sleeper = cloud.conductor("sleeper")
         stop = cloud.operate(uuid, OperationKind.STOP)
         late = cloud.api.read(operations.with_bodies, [stop.uuid])
-        cloud.start_conductor()
-        assert ended(cloud, stop).outcome is Outcome.DONE
+        assert finish_conducted(cloud, stop) is Outcome.DONE
         assert ended(cloud, cloud.operate(uuid, OperationKind.START)).outcome is Outcome.DONE
         sleeper.operator._run(late)
         rests(cloud, uuid, {"a1"})
@@ -230,8 +230,7 @@ class TestWakesTooLate:
 class TestSourceHost:
     def test_its_agent_is_killed_while_it_holds(self, cloud: World, uuid: str) -> None:
         """The next start asks again, and is granted the hold."""
-        driver = cloud.agents["cell1"].drivers["a1"]
-        driver.gate.clear()
+        driver = cloud.agents["cell1"].block_driver("a1")
         move = MoveDrive(cloud, uuid).upto("asked")
         assert wait_until(lambda: driver.tasks == [("held", "soft")], PATIENCE)
         kill_agent(cloud, "a1")
@@ -280,8 +279,7 @@ class TestSourceHost:
         cloud.agents["cell1"].cut_power("a1")
         cloud.start_agent("a1")
         driver = cloud.agents["cell1"].drivers["a1"]
-        cloud.start_conductor()
-        assert ended(cloud, move.operation).outcome is Outcome.DONE
+        assert finish_conducted(cloud, move.operation) is Outcome.DONE
         assert driver.tasks == []
         rests(cloud, uuid, {"a2", "a3"})
 
@@ -297,8 +295,7 @@ class TestTargetHost:
         call_dead(cloud, first)
         [other] = {"a2", "a3"} - {first}
         cloud.agents["cell1"].drivers[other].gate.set()
-        cloud.start_conductor()
-        assert ended(cloud, move.operation).outcome is Outcome.DONE
+        assert finish_conducted(cloud, move.operation) is Outcome.DONE
         cloud.agents["cell1"].drivers[first].gate.set()
         call_dead(cloud, first, False)
         rests(cloud, uuid, {other})
@@ -310,8 +307,7 @@ class TestTargetHost:
         assert wait_until(lambda: driver.spawning == [move.twin], PATIENCE)
         kill_agent(cloud, "b1")
         call_dead(cloud, "b1")
-        cloud.start_conductor()
-        assert ended(cloud, move.operation).outcome is Outcome.GIVEN_UP
+        assert finish_conducted(cloud, move.operation) is Outcome.GIVEN_UP
         call_dead(cloud, "b1", False)
         cloud.start_agent("b1")
         rests(cloud, uuid, {"a1"})
@@ -321,8 +317,7 @@ class TestTargetHost:
         move = MoveDrive(cloud, uuid, args=cross_cell()).upto("active")
         kill_agent(cloud, "b1")
         call_dead(cloud, "b1")
-        cloud.start_conductor()
-        assert ended(cloud, move.operation).outcome is Outcome.DONE
+        assert finish_conducted(cloud, move.operation) is Outcome.DONE
         assert (server(cloud, uuid).host, server(cloud, uuid).state) == ("b1", "active")
         evacuation = cloud.operate(uuid, OperationKind.EVACUATE, args=OperationArgs(cross_cell=True))
         assert ended(cloud, evacuation).outcome is Outcome.DONE
@@ -357,8 +352,7 @@ class TestEvacuatedHostReturns:
                 evacuation._steps[each]()
         call_dead(cloud, "a1", False)
         cloud.start_agent("a1")
-        cloud.start_conductor()
-        assert ended(cloud, evacuation.operation).outcome is Outcome.DONE
+        assert finish_conducted(cloud, evacuation.operation) is Outcome.DONE
         rests(cloud, uuid, {"a2", "a3"}, copied=False)
 
 
@@ -366,31 +360,25 @@ class TestCellSilent:
     def test_the_sources_cell_before_the_hold(self, cloud: World, uuid: str) -> None:
         """The move waits with its room, and goes on when the cell is back."""
         move = MoveDrive(cloud, uuid, args=cross_cell()).upto("held")
-        conductor = cloud.conductor("cut off")
-        conductor.cell("cell1")
-        conductor.databases["cell1"].away = True
+        conductor = cut_off(cloud, "cell1")
         for _ in range(3):
             conductor.operator.run_round()
         assert move.state().state is OperationState.HOLDING
         assert move.row(uuid).power is Power.ON
         conductor.databases["cell1"].away = False
-        cloud.start_conductor()
-        assert ended(cloud, move.operation).outcome is Outcome.DONE
+        assert finish_conducted(cloud, move.operation) is Outcome.DONE
         rests(cloud, uuid, {"b1"})
 
     def test_the_source_cell_returns_after_the_deadline(self, cloud: World, uuid: str) -> None:
         move = MoveDrive(cloud, uuid, args=cross_cell()).upto("told")
         cloud.api.write(expire, move.operation.uuid)
-        conductor = cloud.conductor("cut off")
-        conductor.cell("cell1")
-        conductor.databases["cell1"].away = True
+        conductor = cut_off(cloud, "cell1")
         for _ in range(3):
             conductor.operator.run_round()
         assert move.state().state is OperationState.STARTING
         assert move.row(uuid).power is Power.HELD
         conductor.databases["cell1"].away = False
-        cloud.start_conductor()
-        assert ended(cloud, move.operation).outcome is Outcome.GIVEN_UP
+        assert finish_conducted(cloud, move.operation) is Outcome.GIVEN_UP
         rests(cloud, uuid, {"a1"})
 
     def test_the_twin_cell_is_silent_during_a_revert(self, cloud: World, uuid: str) -> None:
@@ -403,9 +391,7 @@ class TestCellSilent:
         move.ask()
         cloud.keeper.keep()
         stop = cloud.operate(other, OperationKind.STOP)
-        conductor = cloud.conductor("cut off")
-        conductor.cell("cell2")
-        conductor.databases["cell2"].away = True
+        conductor = cut_off(cloud, "cell2")
 
         def is_off_after_a_sweep() -> bool:
             conductor.operator.run_round()
@@ -415,8 +401,7 @@ class TestCellSilent:
         assert move.state().state is OperationState.REVERTING
         conductor.databases["cell2"].away = False
         cloud.start_agent("b1")
-        cloud.start_conductor()
-        assert ended(cloud, move.operation).outcome is Outcome.REVERTED
+        assert finish_conducted(cloud, move.operation) is Outcome.REVERTED
         assert cloud.ended(stop).outcome is Outcome.DONE
         cloud.settle()
 
@@ -435,8 +420,7 @@ class TestResize:
         if told:
             move.conductor.deleter.run_round()
             move.ask()
-        cloud.start_conductor()
-        assert ended(cloud, move.operation).outcome is (Outcome.DONE if confirmed else Outcome.REVERTED)
+        assert finish_conducted(cloud, move.operation) is (Outcome.DONE if confirmed else Outcome.REVERTED)
         rests(cloud, uuid, {"a2", "a3"} if confirmed else {"a1"})
         assert sum(cloud.evidence().charged.values()) == (4 if confirmed else 1)
 
@@ -460,8 +444,7 @@ class TestResize:
         kill_agent(cloud, target)
         call_dead(cloud, target)
         cloud.api.write(steps.revert_moves, [move.operation.uuid], cloud.api.current_time())
-        cloud.start_conductor()
-        assert ended(cloud, move.operation).outcome is Outcome.REVERTED
+        assert finish_conducted(cloud, move.operation) is Outcome.REVERTED
         call_dead(cloud, target, False)
         cloud.start_agent(target)
         assert wait_until(lambda: cloud.agents["cell1"].guests(target) == [], PATIENCE)
@@ -473,8 +456,7 @@ class TestResize:
         assert cloud.api.write(steps.revert_moves, uuids, now).operations
         assert not cloud.keeper.ledger.write(steps.confirm_moves, uuids, now).operations
         assert not cloud.api.write(steps.revert_moves, uuids, now).operations
-        cloud.start_conductor()
-        assert ended(cloud, move.operation).outcome is Outcome.REVERTED
+        assert finish_conducted(cloud, move.operation) is Outcome.REVERTED
         rests(cloud, uuid, {"a1"})
 
 
@@ -484,8 +466,7 @@ class TestShelve:
     @pytest.mark.parametrize("step", SHELVE_STEPS)
     def test_after_each_step_others_finish(self, cloud: World, uuid: str, step: str) -> None:
         shelve = ShelveDrive(cloud, uuid).upto(step)
-        cloud.start_conductor()
-        assert ended(cloud, shelve.operation).outcome is Outcome.DONE
+        assert finish_conducted(cloud, shelve.operation) is Outcome.DONE
         is_shelved(cloud, uuid)
         assert snapshots(cloud) == [shelve.operation.uuid]
         comes_back(cloud, uuid)
@@ -516,16 +497,14 @@ class TestShelve:
     @pytest.mark.parametrize("told", [True, False])
     def test_its_agent_is_killed_while_it_saves(self, cloud: World, uuid: str, told: bool) -> None:
         """The next start is granted the snapshot again, and makes it again as a whole. ``told``: the first was complete."""
-        driver = cloud.agents["cell1"].drivers["a1"]
-        driver.gate.clear()
+        driver = cloud.agents["cell1"].block_driver("a1")
         shelve = ShelveDrive(cloud, uuid).upto("asked")
         assert wait_until(lambda: driver.tasks == [("held", "soft")], PATIENCE)
         kill_agent(cloud, "a1")
         if told:
             FolderStore(cloud.images).save_snapshot(shelve.operation.uuid, b"an earlier one")
         cloud.start_agent("a1")
-        cloud.start_conductor()
-        assert ended(cloud, shelve.operation).outcome is Outcome.DONE
+        assert finish_conducted(cloud, shelve.operation) is Outcome.DONE
         comes_back(cloud, uuid)
 
     def test_a_failed_shelve_leaves_the_server_unchanged(self, cloud: World, uuid: str) -> None:
@@ -549,8 +528,7 @@ class TestShelve:
 
     def test_a_shelve_is_abandoned_during_the_snapshot(self, cloud: World, uuid: str) -> None:
         """The host starts the server when it is done with that, and only then is the snapshot removed."""
-        driver = cloud.agents["cell1"].drivers["a1"]
-        driver.gate.clear()
+        driver = cloud.agents["cell1"].block_driver("a1")
         shelve = cloud.operate(uuid, OperationKind.SHELVE)
         cloud.start_conductor()
         assert wait_until(lambda: driver.tasks == [("held", "soft")], PATIENCE)
@@ -569,8 +547,7 @@ class TestShelve:
         cloud.keeper.keep()
         call_dead(cloud, "a1")
         evacuation = cloud.operate(uuid, OperationKind.EVACUATE)
-        cloud.start_conductor()
-        assert ended(cloud, evacuation).outcome is Outcome.DONE
+        assert finish_conducted(cloud, evacuation) is Outcome.DONE
         assert shelve.state().outcome is Outcome.GIVEN_UP
         call_dead(cloud, "a1", False)
         cloud.start_agent("a1")
@@ -583,8 +560,7 @@ class TestShelve:
         shelve = ShelveDrive(cloud, uuid).upto("shelved")
         assert shelve.start_again()
         assert not shelve.offload()
-        cloud.start_conductor()
-        assert ended(cloud, shelve.operation).outcome is Outcome.REVERTED
+        assert finish_conducted(cloud, shelve.operation) is Outcome.REVERTED
         rests(cloud, uuid, {"a1"})
         no_snapshot_is_left(cloud)
 
@@ -600,8 +576,7 @@ class TestUnshelve:
     @pytest.mark.parametrize("step", UNSHELVE_STEPS)
     def test_after_each_step_others_finish(self, cloud: World, shelved: str, step: str) -> None:
         move = unshelving(cloud, shelved, step)
-        cloud.start_conductor()
-        assert ended(cloud, move.operation).outcome is Outcome.DONE
+        assert finish_conducted(cloud, move.operation) is Outcome.DONE
         rests(cloud, shelved, {"a1", "a2", "a3", "b1"})
         no_snapshot_is_left(cloud)
 
@@ -621,8 +596,7 @@ class TestUnshelve:
         if step == "ordered":
             assert move.give_up()
         cloud.api.write(expire, move.operation.uuid)
-        cloud.start_conductor()
-        assert ended(cloud, move.operation).outcome is Outcome.GIVEN_UP
+        assert finish_conducted(cloud, move.operation) is Outcome.GIVEN_UP
         is_shelved(cloud, shelved)
         comes_back(cloud, shelved)
 
@@ -691,8 +665,7 @@ def no_snapshot_is_left(cloud: World) -> None:
 
 class TestTasks:
     def test_a_reboot_that_was_interrupted_is_not_repeated(self, cloud: World, uuid: str) -> None:
-        driver = cloud.agents["cell1"].drivers["a1"]
-        driver.gate.clear()
+        driver = cloud.agents["cell1"].block_driver("a1")
         reboot = cloud.operate(uuid, OperationKind.REBOOT)
         cloud.start_conductor()
         assert wait_until(lambda: driver.tasks == [("reboot", "soft")], PATIENCE)

@@ -17,8 +17,7 @@ __all__ = ["cloud", "uuid"]  # fixtures
 
 def at_it(cloud: World, uuid: str, kind: OperationKind, task: str) -> Operation:
     """Its host is carrying it out, and a conductor runs."""
-    driver = cloud.agents["cell1"].drivers["a1"]
-    driver.gate.clear()
+    driver = cloud.agents["cell1"].block_driver("a1")
     cloud.start_conductor()
     operation = cloud.operate(uuid, kind)
     assert wait_until(lambda: driver.tasks[-1:] == [(task, "soft")], PATIENCE)

@@ -10,7 +10,17 @@ from objects.instance import State
 from objects.operation import Operation, OperationKind, OperationState, Outcome
 from objects.task import Power, TaskState
 from service.periodic import wait_until
-from tests.faults.test_crash_operations import call_dead, cloud, ended, expire, keep_going, kill_agent, rests, uuid
+from tests.faults.test_crash_operations import (
+    call_dead,
+    cloud,
+    ended,
+    expire,
+    finish_conducted,
+    keep_going,
+    kill_agent,
+    rests,
+    uuid,
+)
 from tests.support.world import PATIENCE, World
 
 __all__ = ["cloud", "uuid"]  # fixtures
@@ -84,8 +94,7 @@ def test_a_restore_precedes_the_delete_on_the_host(cloud: World, uuid: str) -> N
     assert cloud.row(uuid).power is Power.HELD
     assert restore(cloud, operation)
     cloud.start_agent("a1")
-    cloud.start_conductor()
-    assert ended(cloud, operation).outcome is Outcome.REVERTED
+    assert finish_conducted(cloud, operation) is Outcome.REVERTED
     rests(cloud, uuid, {"a1"})
 
 

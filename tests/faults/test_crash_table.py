@@ -87,8 +87,7 @@ class TestKilled:
     def test_staged_rows_are_not_built_before_hand_over(self, cloud: World) -> None:
         """Every sweep of the cell runs, and its agents; only conductors are missing."""
         driven = cloud.conductor("killed").drive(cloud.accept(2), upto="staged")
-        for host in cloud.homes:
-            cloud.start_agent(host)
+        cloud.start_agents()
         for name in cloud.cells:
             _, sweep = cloud.cell_conductor(name, down_time=0.0, age=-1.0)
             for _ in range(3):
@@ -194,9 +193,7 @@ class TestWakesTooLate:
 
 def test_three_conductors_with_expiring_leases_build_once(cloud: World) -> None:
     """They take each other's work over all the time; whoever hands over first wins."""
-    cloud.start_cells()
-    for host in cloud.homes:
-        cloud.start_agent(host)
+    cloud.start_cells_and_agents()
     for _ in range(3):
         cloud.hasty_conductor()
     specs = [cloud.accept(4) for _ in range(8)]

@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
@@ -23,20 +21,15 @@ from objects.build import Report, ReportKind
 from objects.instance import State
 from objects.process import AGENT_BINARY
 from service.periodic import wait_until
-from tests.support.cell_site import CONTEXT, NO_DISK, Site, said
-from tests.support.ground import GROUNDS, Ground
+from tests.support.cell_site import CONTEXT, NO_DISK, Site, said, site_fixture
+from tests.support.ground import GROUNDS
 from tests.support.spoiled_rows import COLUMNS, OF_DEADLINES, OF_ROWS, Poison, refusal
 from tests.support.world import PATIENCE
 
 BAD = "a-poison"
 
 
-@pytest.fixture(params=GROUNDS)
-def site(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Site]:
-    place = Ground(request.param, tmp_path, embedded=True)
-    made = Site(place)
-    yield made
-    place.end(made.close, place.release)
+site = site_fixture(GROUNDS, embedded=True)
 
 
 def spoil(site: Site, poison: Poison, uuid: str = BAD) -> None:

@@ -5,8 +5,6 @@ The poison is written into the cell's tables directly. The instance is set aside
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -27,23 +25,12 @@ from objects import errors, stored
 from objects.feed import EventKind, InstanceSummary
 from objects.text import FAULTS_SIZE
 from tests.support.applying import CELL, OTHER, build, catch_up, ordered, sound
+from tests.support.clock import Clock
 from tests.support.conductor_process import Conductor
 from tests.support.ground import GROUNDS
-from tests.support.world import World, world
+from tests.support.world import World, world_fixture
 
-
-@pytest.fixture(params=GROUNDS)
-def cloud(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[World]:
-    with world(tmp_path, {CELL: ["a1", "a2"], OTHER: ["b1"]}, request.param, embedded=True) as made:
-        yield made
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.now = 1000.0
-
-    def __call__(self) -> float:
-        return self.now
+cloud = world_fixture({CELL: ["a1", "a2"], OTHER: ["b1"]}, GROUNDS, embedded=True)
 
 
 @pytest.fixture

@@ -5,9 +5,6 @@ The operation is set aside and shown as a dead letter, and its server can be del
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 import sqlalchemy as sa
 
@@ -22,18 +19,12 @@ from service.periodic import wait_until
 from tests.support.ground import USUAL
 from tests.support.move_drive import boot, server
 from tests.support.odd_rows import TURNS, Names, odd
-from tests.support.world import PATIENCE, World, world
+from tests.support.world import PATIENCE, World, world_fixture
 
 LARGE = Flavor(flavor_id="large", name="large", vcpus=2, memory_mb=1024, root_gb=1)
 
 
-@pytest.fixture(params=USUAL)
-def cloud(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[World]:
-    with world(tmp_path, {"cell1": ["a1", "a2"]}, request.param, embedded=True) as made:
-        made.start_cells()
-        for host in made.homes:
-            made.start_agent(host)
-        yield made
+cloud = world_fixture({"cell1": ["a1", "a2"]}, USUAL, embedded=True, prepare=World.start_cells_and_agents)
 
 
 def letters(cloud: World) -> set[str]:
@@ -94,8 +85,7 @@ def test_an_operation_that_is_readable_again_goes_on(cloud: World) -> None:
 def test_an_odd_task_ends_while_neighbours_go_on(cloud: World, turn: int) -> None:
     """Its host gets no order that can be read: at the deadline what was before is written over it."""
     bad, good = boot(cloud), boot(cloud)
-    driver = cloud.agents["cell1"].drivers["a1"]
-    driver.gate.clear()
+    driver = cloud.agents["cell1"].block_driver("a1")
     cloud.start_conductor()
     stop = cloud.operate(bad, OperationKind.STOP, timeout=6.0)
     assert wait_until(lambda: cloud.row(bad).power is Power.OFF, PATIENCE)

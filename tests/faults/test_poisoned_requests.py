@@ -6,9 +6,8 @@ The poison is put into rows directly: the doors refuse such values. The neighbou
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
@@ -27,7 +26,7 @@ from objects.instance import Instance, State
 from objects.spec import RequestSpec
 from service.periodic import wait_until
 from tests.support.ground import GROUNDS
-from tests.support.world import World, world
+from tests.support.world import World, world_fixture
 
 pytestmark = pytest.mark.one_in(4)
 
@@ -36,10 +35,7 @@ DEADLINE = 4.0
 PATIENCE = 60.0
 
 
-@pytest.fixture(params=GROUNDS)
-def cloud(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[World]:
-    with world(tmp_path, {"cell1": ["a1", "a2"], "cell2": ["b1", "b2"]}, request.param, embedded=True) as made:
-        yield made
+cloud = world_fixture({"cell1": ["a1", "a2"], "cell2": ["b1", "b2"]}, GROUNDS, embedded=True)
 
 
 def change(database: Database, statement: sa.Executable) -> None:

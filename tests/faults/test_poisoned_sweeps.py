@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from contextlib import AbstractContextManager
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -23,13 +21,9 @@ from tests.support.auditing import Auditor
 from tests.support.conductor_process import Conductor
 from tests.support.ground import GROUNDS
 from tests.support.spoiled_rows import refusal
-from tests.support.world import World, world
+from tests.support.world import World, world_fixture
 
-
-@pytest.fixture(params=GROUNDS)
-def cloud(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[World]:
-    with world(tmp_path, {CELL: ["a1", "a2"], OTHER: ["b1"]}, request.param, embedded=True) as made:
-        yield made
+cloud = world_fixture({CELL: ["a1", "a2"], OTHER: ["b1"]}, GROUNDS, embedded=True)
 
 
 @pytest.fixture

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 
 import pytest
 import sqlalchemy as sa
@@ -15,7 +14,7 @@ from objects.spec import RequestSpec
 from service.periodic import wait_until
 from tests.support.ground import USUAL
 from tests.support.odd_rows import OF_ALL_SERVERS, TURNS, Names, odd, tables
-from tests.support.world import World, world
+from tests.support.world import World, world_fixture
 
 pytestmark = pytest.mark.one_in(4)
 
@@ -24,11 +23,7 @@ PATIENCE = 90.0
 """Seconds in which a server is built beside an odd row."""
 
 
-@pytest.fixture(params=USUAL)
-def cloud(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[World]:
-    with world(tmp_path, {CELL: ["a1", "a2"], OTHER: ["b1"]}, request.param, embedded=True) as made:
-        made.start()
-        yield made
+cloud = world_fixture({CELL: ["a1", "a2"], OTHER: ["b1"]}, USUAL, embedded=True, prepare=World.start)
 
 
 def states(cloud: World, spec: RequestSpec) -> dict[str, str]:
