@@ -16,7 +16,7 @@ from cli.install import units
 from cli.install.folder import InstallFolder
 from cli.install.quickstart_files import Access, QuickstartFolder
 from service.opts import SHUTDOWN
-from tests.support.commands import Shell
+from tests.support.commands import Shell, shell_fixture
 
 SECRETS = ("bus-secret", "database-secret", "key-secret")
 EXPOSURE_LIMIT = 20
@@ -34,9 +34,7 @@ def folder(tmp_path: Path) -> QuickstartFolder:
     return made
 
 
-@pytest.fixture
-def shell(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Shell:
-    return Shell(tmp_path, capsys)
+shell = shell_fixture()
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""The sample configuration is what the options say, and the worked ones name only options that exist."""
+"""The sample configuration and the table of the API say what the code says; the worked samples name only options that exist."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ from oslo_config import cfg, generator
 
 from service import config
 from service.release import DISTRIBUTION
+from tests.support.api import Front
+from tests.support.api_table import DOCUMENT, rewritten
 
 SAMPLES = Path(__file__).parents[2] / "etc" / "superconductor"
 WORKED = sorted(path.name for path in SAMPLES.glob("*.conf") if path.name != "config-generator.conf")
@@ -75,3 +77,11 @@ def test_no_worked_configuration_holds_a_key() -> None:
     """A key that was published must not come into use: who copies the file makes one."""
     for name in WORKED:
         assert "\nkeys" not in (SAMPLES / name).read_text()
+
+
+def test_the_tables_are_the_generated_ones(tmp_path: Path) -> None:
+    front = Front(tmp_path)
+    try:
+        assert DOCUMENT.read_text() == rewritten(DOCUMENT.read_text(), front), "regenerate them: make sample"
+    finally:
+        front.close()

@@ -3,13 +3,7 @@
 from __future__ import annotations
 
 from cells.breaker import Breaker
-
-
-class Clock:
-    now = 100.0
-
-    def __call__(self) -> float:
-        return self.now
+from tests.support.clock import Clock
 
 
 def _breaker(clock: Clock) -> Breaker:
@@ -17,7 +11,7 @@ def _breaker(clock: Clock) -> Breaker:
 
 
 def test_scattered_failures_do_not_open_it() -> None:
-    breaker = _breaker(Clock())
+    breaker = _breaker(Clock(100.0))
     for _ in range(10):
         breaker.note_failure("late")
         breaker.note_failure("late")
@@ -27,7 +21,7 @@ def test_scattered_failures_do_not_open_it() -> None:
 
 
 def test_it_opens_at_the_threshold_with_its_cause() -> None:
-    breaker = _breaker(Clock())
+    breaker = _breaker(Clock(100.0))
     for _ in range(3):
         assert breaker.get_refusal() is None
         breaker.note_failure("its database gave no answer within 2 s")
@@ -39,7 +33,7 @@ def test_it_opens_at_the_threshold_with_its_cause() -> None:
 
 
 def test_lets_one_probe_through_after_the_pause() -> None:
-    clock = Clock()
+    clock = Clock(100.0)
     breaker = _breaker(clock)
     for _ in range(3):
         breaker.note_failure("down")
@@ -51,7 +45,7 @@ def test_lets_one_probe_through_after_the_pause() -> None:
 
 
 def test_a_probe_closes_it_or_starts_another_pause() -> None:
-    clock = Clock()
+    clock = Clock(100.0)
     breaker = _breaker(clock)
     for _ in range(3):
         breaker.note_failure("down")
@@ -69,7 +63,7 @@ def test_a_probe_closes_it_or_starts_another_pause() -> None:
 
 
 def test_a_silent_probe_does_not_keep_it_open() -> None:
-    clock = Clock()
+    clock = Clock(100.0)
     breaker = _breaker(clock)
     for _ in range(3):
         breaker.note_failure("down")

@@ -20,6 +20,7 @@ from objects import errors
 from objects.build import Holding, ReportKind
 from objects.compute_node import ComputeNode
 from objects.instance import FailureClass
+from tests.support.agents import owed_report
 from tests.support.examples import examples
 
 NODE = ComputeNode(host="h1", node="h1", vcpus=4, memory_mb=2048, disk_gb=40)
@@ -72,15 +73,13 @@ def host() -> Host:
 
 def test_the_way_of_a_build_that_succeeds(host: Host) -> None:
     build = host.begun()
-    report = host.builds.report_of(build)
-    assert report is not None
+    report = owed_report(host.builds.report_of(build))
     assert (report.kind, report.host, report.fence, report.attempt, report.builder) == (ReportKind.ACCEPT, "h1", 7, 1, "h1:me")
     assert host.builds.note_granted(build)
     assert host.builds.report_of(build) is None
     assert host.builds.begin_spawn(build, None)
     assert host.builds.end_spawn(build, None)
-    report = host.builds.report_of(build)
-    assert report is not None
+    report = owed_report(host.builds.report_of(build))
     assert report.kind is ReportKind.ACTIVE
     assert host.guests.note_confirmed(build)
     assert host.guests.read_phases() == {"a": (Phase.RUNNING, a_guest())}
@@ -110,8 +109,7 @@ def test_an_order_is_ignored_while_its_guest_exists(host: Host) -> None:
 
 def test_no_room_fails_at_once_and_takes_nothing(host: Host) -> None:
     build = host.begun(a_guest(memory_mb=4096))
-    report = host.builds.report_of(build)
-    assert report is not None
+    report = owed_report(host.builds.report_of(build))
     assert report.kind is ReportKind.FAILED
     assert report.failure is not None
     assert report.failure.kind is FailureClass.NO_ROOM
@@ -132,8 +130,7 @@ def test_a_failed_spawn_is_destroyed_before_its_report(host: Host) -> None:
     assert not host.builds.end_spawn(build, FAILED)
     assert host.builds.report_of(build) is None
     assert host.used() == 512
-    report = host.ends.report_destroyed(build)
-    assert report is not None
+    report = owed_report(host.ends.report_destroyed(build))
     assert (report.kind, report.failure) == (ReportKind.FAILED, FAILED)
     assert host.used() == 0
     host.ends.note_settled(build)
@@ -153,8 +150,7 @@ def test_a_grant_after_a_delete_is_for_nobody(host: Host) -> None:
     build = host.begun()
     assert host.ends.delete("a", 1) is build
     assert not host.builds.note_granted(build)
-    report = host.ends.report_destroyed(build)
-    assert report is not None
+    report = owed_report(host.ends.report_destroyed(build))
     assert (report.kind, report.attempt) == (ReportKind.GONE, 1)
     assert host.builds.begin_build(a_guest(), None) is None
     assert host.used() == 0
@@ -173,8 +169,7 @@ def test_a_delete_while_spawning_waits_for_the_driver(host: Host) -> None:
     assert build.cancel.is_set()
     assert host.ends.report_destroyed(build) is None, "it is not the destroyer's yet"
     assert not host.builds.end_spawn(build, None), "a guest that was finished all the same goes too"
-    report = host.ends.report_destroyed(build)
-    assert report is not None
+    report = owed_report(host.ends.report_destroyed(build))
     assert report.kind is ReportKind.GONE
 
 
@@ -190,8 +185,7 @@ def test_a_delete_of_a_running_guest(host: Host) -> None:
 def test_a_delete_of_unknown_instances_bars_their_order(host: Host) -> None:
     build = host.ends.delete("a", 1)
     assert build is not None
-    report = host.ends.report_destroyed(build)
-    assert report is not None
+    report = owed_report(host.ends.report_destroyed(build))
     assert report.kind is ReportKind.GONE
     assert host.builds.begin_build(a_guest(), None) is None
 
@@ -209,8 +203,7 @@ def test_a_delete_outlives_the_answer_to_a_failure(host: Host) -> None:
     assert host.ends.delete("a", 1) is build
     host.ends.note_settled(build)
     assert "a" in host.guests.read_phases(), "the answer to the failure must not end the delete"
-    report = host.ends.report_destroyed(build)
-    assert report is not None
+    report = owed_report(host.ends.report_destroyed(build))
     assert report.kind is ReportKind.GONE
 
 
@@ -226,8 +219,7 @@ def test_a_surviving_guest_is_reported_under_its_builder(host: Host) -> None:
     guest = a_guest(attempt=2, memory_mb=9999)
     build = host.guests.count_found(guest)
     assert build is not None
-    report = host.builds.report_of(build)
-    assert report is not None
+    report = owed_report(host.builds.report_of(build))
     assert (report.kind, report.attempt, report.builder) == (ReportKind.ACTIVE, 2, "h1:me")
     assert host.guests.count_found(guest) is None
     assert host.tracker.report_nodes(0)[0].memory_mb_used == 9999
@@ -246,8 +238,7 @@ def test_a_hand_back_reports_and_bars_earlier_attempts(host: Host) -> None:
     build = host.ends.hand_back("a", 7, 2, "h1:earlier")
     assert build is not None
     assert build.phase is Phase.DESTROYING
-    report = host.ends.report_destroyed(build)
-    assert report is not None
+    report = owed_report(host.ends.report_destroyed(build))
     assert (report.kind, report.attempt, report.builder) == (ReportKind.FAILED, 2, "h1:earlier")
     assert report.failure is not None
     assert report.failure.kind is FailureClass.RESTARTED
@@ -306,8 +297,7 @@ def test_stopping_cancels_what_spawns_and_nothing_else(host: Host) -> None:
     assert build.cancel.is_set()
     assert not other.cancel.is_set()
     assert not host.builds.end_spawn(build, FAILED)
-    report = host.ends.report_destroyed(build)
-    assert report is not None
+    report = owed_report(host.ends.report_destroyed(build))
     assert report.failure is not None
     assert report.failure.kind is FailureClass.STOPPING
 
@@ -322,8 +312,7 @@ def test_stopping_hands_over_what_no_thread_has_taken(host: Host) -> None:
     assert not host.builds.note_granted(asking)
     ordered = host.begun(a_guest("d"))
     for build in (queued, asking, ordered):
-        report = host.builds.report_of(build)
-        assert report is not None
+        report = owed_report(host.builds.report_of(build))
         assert report.failure is not None
         assert (report.kind, report.failure.kind) == (ReportKind.FAILED, FailureClass.STOPPING)
     assert host.used() == 512, "their claims are given back"
@@ -340,8 +329,7 @@ def test_a_build_awaiting_a_service_retains_its_claim(host: Host) -> None:
     assert host.builds.take_resumed(9.0) == []
     assert host.builds.take_resumed(10.0) == [build]
     assert host.builds.take_resumed(10.0) == []
-    report = host.builds.report_of(build)
-    assert report is not None
+    report = owed_report(host.builds.report_of(build))
     assert report.kind is ReportKind.ACCEPT
     assert host.builds.note_granted(build)
     assert host.builds.begin_spawn(build, None)
@@ -356,16 +344,14 @@ def test_a_delete_refusal_or_stop_ends_a_wait(host: Host) -> None:
     build = host.spawning()
     host.builds.note_postponed(build, lambda _: 1.0)
     assert host.ends.delete("a", 1) is None, "the driver is at it"
-    report = host.ends.report_destroyed(build)
-    assert report is not None
+    report = owed_report(host.ends.report_destroyed(build))
     assert report.kind is ReportKind.GONE
     build = host.begun(a_guest("b"))
     assert host.builds.note_granted(build)
     assert host.builds.begin_spawn(build, None)
     host.builds.stop()
     host.builds.note_postponed(build, lambda _: 1.0)
-    report = host.ends.report_destroyed(build)
-    assert report is not None
+    report = owed_report(host.ends.report_destroyed(build))
     assert report.failure is not None
     assert report.failure.kind is FailureClass.STOPPING
 

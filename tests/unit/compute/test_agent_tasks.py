@@ -24,6 +24,7 @@ from objects.build import Holding, ReportKind
 from objects.compute_node import ComputeNode
 from objects.spec import BootSecrets
 from objects.task import Power, TaskArgs, TaskKind, TaskOrder, TaskState
+from tests.support.agents import owed_report
 from tests.support.examples import examples
 
 NODE = ComputeNode(host="h1", node="h1", vcpus=4, memory_mb=2048, disk_gb=40)
@@ -125,8 +126,7 @@ def host() -> Host:
 @pytest.mark.parametrize("kind", [TaskKind.REBUILD, TaskKind.RESCUE, TaskKind.PASSWORD])
 def test_secrets_of_a_task_stay_until_it_ends(host: Host, kind: TaskKind) -> None:
     build = host.asking(an_order(4, Power.ON, kind))
-    asked = host.tasks.report_of(build)
-    assert asked is not None
+    asked = owed_report(host.tasks.report_of(build))
     assert asked.wants_secrets
     assert host.tasks.note_granted(build, 4, SECRETS)
     work = host.tasks.start(build)
@@ -134,14 +134,12 @@ def test_secrets_of_a_task_stay_until_it_ends(host: Host, kind: TaskKind) -> Non
     assert work.secrets == SECRETS
     assert host.worked(build)
     assert work.secrets is None
-    told = host.tasks.report_of(build)
-    assert told is not None
+    told = owed_report(host.tasks.report_of(build))
     assert (told.kind, told.wants_secrets) == (ReportKind.DONE, False)
     host.tasks.note_answered(build, 4)
     other = host.tasks.take_order(an_order(8))
     assert other is not None
-    asked = host.tasks.report_of(other)
-    assert asked is not None
+    asked = owed_report(host.tasks.report_of(other))
     assert not asked.wants_secrets
 
 
@@ -163,8 +161,7 @@ def test_what_a_guest_is_after_a_task(host: Host, kind: TaskKind, power: Power) 
 
 def test_a_task_that_succeeds(host: Host) -> None:
     build = host.asking()
-    report = host.tasks.report_of(build)
-    assert report is not None
+    report = owed_report(host.tasks.report_of(build))
     assert (report.kind, report.task, report.fence, report.attempt) == (ReportKind.BEGIN, 4, 7, 1)
     assert not report.restores
     assert report.builder == "h1:me", "this start of the agent asks, and not the one that built the guest"
@@ -183,8 +180,7 @@ def test_a_task_that_succeeds(host: Host) -> None:
 def test_a_failed_task_is_reported_and_spares_guests(host: Host) -> None:
     build = host.working()
     assert host.worked(build, fails=True)
-    report = host.tasks.report_of(build)
-    assert report is not None
+    report = owed_report(host.tasks.report_of(build))
     assert (report.kind, report.failure) == (ReportKind.TASK_FAILED, STUCK)
     host.tasks.note_answered(build, 4)
     assert host.guests.read_phases() == {"a": (Phase.RUNNING, a_guest())}
@@ -342,8 +338,7 @@ def test_a_delete_ends_a_task_without_a_driver(host: Host, into: Callable[[Host]
     assert host.tasks.start(build) is None
     host.tasks.note_answered(build, 4)
     assert host.owes(build) is None
-    report = host.ends.report_destroyed(build)
-    assert report is not None
+    report = owed_report(host.ends.report_destroyed(build))
     assert report.kind is ReportKind.GONE
 
 
@@ -361,8 +356,7 @@ def test_a_delete_waits_for_the_working_driver(host: Host, power: Power, fails: 
     assert host.ends.delete("a", 1) is None
     assert not host.worked(build, fails=fails)
     assert host.owes(build) is None
-    report = host.ends.report_destroyed(build)
-    assert report is not None
+    report = owed_report(host.ends.report_destroyed(build))
     assert (report.kind, report.attempt) == (ReportKind.GONE, 1)
     assert host.guests.read_phases() == {}
 
@@ -405,8 +399,7 @@ def test_a_hold_does_not_continue_after_a_stop(host: Host) -> None:
 def test_a_restored_guest_is_queried_and_not_reported(host: Host) -> None:
     build = host.running()
     assert host.tasks.take_order(an_order(), restores=True) is build
-    report = host.tasks.report_of(build)
-    assert report is not None
+    report = owed_report(host.tasks.report_of(build))
     assert (report.kind, report.task, report.restores) == (ReportKind.BEGIN, 4, True)
     assert host.tasks.note_granted(build, 4)
     assert host.tasks.start(build)

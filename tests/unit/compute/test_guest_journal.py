@@ -17,12 +17,16 @@ def a_guest(uuid: str, attempt: int = 1) -> Guest:
     return Guest(uuid=uuid, name="", node="n", fence=1, attempt=attempt, builder="h:a", vcpus=1, memory_mb=1, disk_gb=1)
 
 
-def test_a_missing_file_has_no_guests(tmp_path: Path) -> None:
-    assert read_guests(tmp_path / "h.guests") == []
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "h.guests"
 
 
-def test_every_change_is_in_the_file_at_once(tmp_path: Path) -> None:
-    path = tmp_path / "h.guests"
+def test_a_missing_file_has_no_guests(path: Path) -> None:
+    assert read_guests(path) == []
+
+
+def test_every_change_is_in_the_file_at_once(path: Path) -> None:
     journal = Journal(path)
     journal.add_guest(a_guest("a"))
     assert read_guests(path) == [a_guest("a")]
@@ -31,8 +35,7 @@ def test_every_change_is_in_the_file_at_once(tmp_path: Path) -> None:
     assert read_guests(path) == [a_guest("b")]
 
 
-def test_a_doubled_guest_is_destroyed_as_one(tmp_path: Path) -> None:
-    path = tmp_path / "h.guests"
+def test_a_doubled_guest_is_destroyed_as_one(path: Path) -> None:
     journal = Journal(path)
     journal.add_guest(a_guest("a", 1))
     journal.add_guest(a_guest("a", 2))
@@ -41,14 +44,12 @@ def test_a_doubled_guest_is_destroyed_as_one(tmp_path: Path) -> None:
     assert read_guests(path) == []
 
 
-def test_removing_what_is_not_there_writes_nothing(tmp_path: Path) -> None:
-    path = tmp_path / "h.guests"
+def test_removing_what_is_not_there_writes_nothing(path: Path) -> None:
     Journal(path).remove_guest("a")
     assert path.read_bytes() == b""
 
 
-def test_a_torn_last_line_never_happened(tmp_path: Path) -> None:
-    path = tmp_path / "h.guests"
+def test_a_torn_last_line_never_happened(path: Path) -> None:
     journal = Journal(path)
     journal.add_guest(a_guest("a"))
     journal.add_guest(a_guest("b"))
@@ -63,8 +64,7 @@ def test_a_torn_last_line_never_happened(tmp_path: Path) -> None:
     assert read_guests(path) == [a_guest("a"), a_guest("c")]
 
 
-def test_damage_elsewhere_is_refused_by_line(tmp_path: Path) -> None:
-    path = tmp_path / "h.guests"
+def test_damage_elsewhere_is_refused_by_line(path: Path) -> None:
     journal = Journal(path)
     journal.add_guest(a_guest("a"))
     path.write_bytes(path.read_bytes() + b'{"spawned": 7}\n{"destroyed": "a"}\n')
@@ -72,8 +72,7 @@ def test_damage_elsewhere_is_refused_by_line(tmp_path: Path) -> None:
         read_guests(path)
 
 
-def test_opening_forgets_the_past(tmp_path: Path) -> None:
-    path = tmp_path / "h.guests"
+def test_opening_forgets_the_past(path: Path) -> None:
     journal = Journal(path)
     for n in range(10):
         journal.add_guest(a_guest(f"u{n}"))
@@ -85,8 +84,7 @@ def test_opening_forgets_the_past(tmp_path: Path) -> None:
     assert [entry.spawned for entry in read_entries(path)] == [a_guest("kept")]
 
 
-def test_death_during_compaction_leaves_the_old_file(tmp_path: Path) -> None:
-    path = tmp_path / "h.guests"
+def test_death_during_compaction_leaves_the_old_file(path: Path) -> None:
     journal = Journal(path)
     journal.add_guest(a_guest("a"))
     journal.close()

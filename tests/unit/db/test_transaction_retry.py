@@ -113,6 +113,14 @@ def test_what_an_error_of_a_commit_leaves_open(error: Exception, unsure: bool) -
     assert retry.is_unsure(error) is unsure
 
 
+def count_runs(error: Exception, first: Exception | None = None, *, spent: float = 0.0) -> int:
+    """How often a transaction is run again that raises this error each time; its first failure is handed over."""
+    transaction = Failing(error, times=1000)
+    with pytest.raises(type(error)):
+        retry.retry_transaction(transaction, first or error, spent=spent)
+    return transaction.runs
+
+
 def test_a_conflicting_transaction_is_retried_until_it_succeeds() -> None:
     transaction = Failing(oslo_exception.DBDeadlock(), times=2)
 
@@ -122,41 +130,21 @@ def test_a_conflicting_transaction_is_retried_until_it_succeeds() -> None:
 
 def test_attempts_are_bounded_and_raise_the_last_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(retry, "CONFLICT_ATTEMPTS", 4)
-    transaction = Failing(oslo_exception.DBDeadlock(), times=1000)
-
-    with pytest.raises(oslo_exception.DBDeadlock):
-        retry.retry_transaction(transaction, oslo_exception.DBDeadlock())
-    assert transaction.runs == 3, "the first failure, handed over, was one of the four attempts"
+    assert count_runs(oslo_exception.DBDeadlock()) == 3, "the first failure, handed over, was one of the four attempts"
 
 
 def test_total_time_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(retry, "CONFLICT_TIMEOUT_S", 0.0)
-    transaction = Failing(oslo_exception.DBDeadlock(), times=1000)
-
-    with pytest.raises(oslo_exception.DBDeadlock):
-        retry.retry_transaction(transaction, oslo_exception.DBDeadlock())
-    assert transaction.runs == 0
+    assert count_runs(oslo_exception.DBDeadlock()) == 0
 
 
 def test_lost_connection_gets_fewer_attempts() -> None:
-    transaction = Failing(oslo_exception.DBConnectionError(), times=1000)
-
-    with pytest.raises(oslo_exception.DBConnectionError):
-        retry.retry_transaction(transaction, oslo_exception.DBConnectionError())
-    assert transaction.runs == retry.LOST_ATTEMPTS - 1
+    assert count_runs(oslo_exception.DBConnectionError()) == retry.LOST_ATTEMPTS - 1
 
 
 def test_another_kind_of_error_ends_the_attempts() -> None:
-    transaction = Failing(KeyError("row"), times=1000)
-
-    with pytest.raises(KeyError):
-        retry.retry_transaction(transaction, oslo_exception.DBDeadlock())
-    assert transaction.runs == 1
+    assert count_runs(KeyError("row"), oslo_exception.DBDeadlock()) == 1
 
 
 def test_a_server_that_blocked_once_is_not_awaited() -> None:
-    transaction = Failing(oslo_exception.DBConnectionError(), times=1000)
-
-    with pytest.raises(oslo_exception.DBConnectionError):
-        retry.retry_transaction(transaction, oslo_exception.DBConnectionError(), spent=retry.LOST_TIMEOUT_S)
-    assert transaction.runs == 0
+    assert count_runs(oslo_exception.DBConnectionError(), spent=retry.LOST_TIMEOUT_S) == 0

@@ -14,6 +14,7 @@ from images import files
 from images.store import LEFTOVER_AGE_S, FolderStore
 from objects import errors
 from tests.support.disk_images import MIB, qcow2
+from tests.support.threads import run_threads
 
 ONE = "11111111-1111-4111-8111-111111111111"
 TWO = "22222222-2222-4222-8222-222222222222"
@@ -79,11 +80,7 @@ def test_concurrent_adds_get_distinct_ids(store: FolderStore, file: Path, tmp_pa
         except errors.Conflict as error:
             refused.append(error)
 
-    threads = [threading.Thread(target=add, args=(given,)) for given in (file, other)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    run_threads([threading.Thread(target=add, args=(given,)) for given in (file, other)])
     (image,) = store.list_images()
     assert len(refused) == 1
     assert content_of(store, ONE) == (tmp_path / image.name).read_bytes()

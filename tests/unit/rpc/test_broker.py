@@ -11,6 +11,7 @@ import pytest
 
 from rpc.drivers import embedded_broker as module
 from rpc.drivers.embedded_broker import Broker, Brokers, EmbeddedConsumer, EmbeddedQueue, QueuedMessage
+from tests.support.threads import run_threads
 
 
 class Reader:
@@ -231,10 +232,7 @@ def test_no_message_is_lost_or_doubled_among_consumers() -> None:
 
     threads = [threading.Thread(target=live, args=(n,)) for n in range(4)]
     threads += [threading.Thread(target=speak, args=(n,)) for n in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    run_threads(threads)
     last = Reader(broker, "topic")
     while last.consumer.unacknowledged:
         last.acknowledge()

@@ -1,4 +1,4 @@
-"""What decisions tell beside where servers went: who was faster, what would have been enough, who else was good."""
+"""What decisions tell beside where servers went: who was faster, what would have been enough, how old the news of cells was."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from objects import stored
 from objects.decision import Decision, FilterCount
 from objects.inventory import Standing
 from objects.selection import Selection
+from scheduler.explain.decision_record import CELLS_SHOWN, _recorded_ages
 from tests.support import fleet
 from tests.support.attempts import Ledger, attempt, begun, job, overtaken
 
@@ -76,3 +77,14 @@ def test_filters_without_refusals_are_recorded_briefly_and_completely() -> None:
     assert [(one.name, one.before, one.after, one.reason, one.partial) for one in again.filters] == [
         (one.name, one.before, one.after, one.reason, one.partial) for one in decision.filters
     ]
+
+
+def test_few_cells_are_all_named() -> None:
+    ages: dict[str, float | None] = {f"cell{n}": 0.1 for n in range(CELLS_SHOWN)}
+    assert _recorded_ages(ages, ()) == ages
+
+
+def test_only_relevant_cells_of_many_are_named() -> None:
+    ages: dict[str, float | None] = {f"cell{n}": 0.1 for n in range(1000)}
+    ages |= {"late": 90.0, "silent": None}
+    assert _recorded_ages(ages, {"cell7", None}) == {"cell7": 0.1, "late": 90.0, "silent": None}

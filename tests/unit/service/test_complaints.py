@@ -8,20 +8,14 @@ import pytest
 
 from service import rate_limited_log
 from service.rate_limited_log import RateLimitedLog
+from tests.support.clock import Clock
 
 LOG = logging.getLogger("tests.complaints")
 
 
-class Clock:
-    now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
 @pytest.fixture
 def clock() -> Clock:
-    return Clock()
+    return Clock(0.0)
 
 
 @pytest.fixture
