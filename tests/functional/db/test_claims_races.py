@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 
 import msgspec
 import pytest
 
 from db.api.claims import claims
 from db.sql.engine import Database
-from objects import errors
+from db.sql.sync import sync_schema
+from objects import errors, stored
 from objects.group import GroupPolicy
 from objects.selection import Selection
 from objects.spec import RequestSpec
 from scheduler.manager import SchedulerManager
-from tests.support import fleet
+from tests.support import claimer, fleet
+from tests.support.databases import SERVERS, synced, url_on
 from tests.support.fleet import CONTEXT, Site
 from tests.support.threads import run_threads
 
@@ -184,3 +189,37 @@ def test_concurrent_claims_and_releases_lose_and_invent_nothing(make_site: Calla
     assert site.claimed() == {}
     assert site.overfull() == []
     assert errors_seen == []  # 6 threads of 2 instances always fit into 16 places
+
+
+HOSTS = 20
+
+
+@pytest.fixture(params=["mariadb", "postgresql"])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    assert request.param in SERVERS
+    with url_on(request.param, tmp_path) as made:
+        sync_schema(made, "api")
+        yield made
+
+
+@pytest.mark.parametrize("run", range(2))
+def test_two_processes_requesting_120_fill_exactly_100_places(url: str, run: int) -> None:
+    site = Site(synced(url, "api"), [fleet.node(f"h{n}", vcpus=5) for n in range(HOSTS)])
+    command = [sys.executable, claimer.__file__, url, str(HOSTS)]
+    processes = [subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) for _ in range(2)]
+    for process in processes:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+    for process in processes:
+        assert process.stdin is not None
+        process.stdin.write("go\n")
+        process.stdin.flush()
+    answers = [answer for process in processes for answer in stored.load_text(process.communicate(timeout=120)[0], list[str])]
+    placed = Counter(answer for answer in answers if answer in site.homes)
+    assert set(placed.values()) == {5}
+    assert len(placed) == HOSTS
+    assert Counter(site.claimed().values()) == placed
+    assert len(answers) == 120
+    assert all("CoreFilter" in answer for answer in answers if answer not in site.homes)
+    assert site.overfull() == []
+    site.database.dispose_connections()

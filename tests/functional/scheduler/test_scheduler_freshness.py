@@ -29,6 +29,7 @@ from service.periodic import wait_until
 from tests.support import fleet
 from tests.support.cell_databases import Cells
 from tests.support.ground import USUAL, Ground, on
+from tests.support.region import host, region
 
 FAST = SchedulerSettings(
     service_poll_interval=0.02,
@@ -323,3 +324,12 @@ def test_a_reader_behind_trimmed_feeds_rereads_the_nodes(watch: Callable[..., Wa
     east.write(change_and_trim)
     assert watched.becomes()
     assert wait_until(lambda: len(watched.table) == 1, 90.0)
+
+
+def test_a_zone_created_recently_takes_boots_immediately(tmp_path: Path) -> None:
+    with region(tmp_path, [host(f"h{number}") for number in range(3)]) as cloud:
+        for number in range(3):
+            zone = f"zone{number}"
+            cloud.commands.run("aggregate", "create", zone, "--zone", zone, "--host", f"h{number}")
+            uuid = cloud.boot(f"in-{zone}", availability_zone=zone)
+            assert cloud.wait_for(uuid, "ACTIVE")["OS-EXT-AZ:availability_zone"] == zone
