@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import sqlite3
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
 
 from db.api.claims import claims
 from db.api.deployment import host_mappings
@@ -17,7 +20,8 @@ from rpc.scheduler import SchedulerClient
 from scheduler.framework.settings import SchedulerSettings
 from scheduler.main import SchedulerService
 from tests.support.api import CELL1_UUID, Front
-from tests.support.fleet import CONTEXT
+from tests.support.fleet import CONTEXT, Site
+from tests.support.ground import USUAL, Ground
 
 FAST = SchedulerSettings(
     service_poll_interval=0.05,
@@ -67,3 +71,16 @@ def contents(front: Front) -> dict[str, list[str]]:
         found[name] = list(database.iterdump())
         database.close()
     return found
+
+
+def site_fixture(nodes: Callable[[], list[ComputeNode]], *, embedded: bool = False) -> object:
+    """A fixture: a ``Site`` with these nodes on each usual ground."""
+
+    @pytest.fixture(params=USUAL)
+    def site(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Site]:
+        place = Ground(request.param, tmp_path, embedded=embedded)
+        made = Site(place.open("api", 12), nodes())
+        yield made
+        place.end(made.database.dispose_connections, place.release)
+
+    return site

@@ -85,8 +85,7 @@ def test_a_key_ends_the_view_and_restores_terminals(deployment: Region) -> None:
     with live(deployment) as (process, ours, theirs):
         before = termios.tcgetattr(theirs)
         assert "cell2" in read_until(ours, b"cell2")
-        os.write(ours, b"q")
-        read_until(ours, b"\x1b[?1049l")  # back from the other screen
+        type_keys(ours, b"q", until=b"\x1b[?1049l")  # back from the other screen
         assert process.wait(PATIENCE) == 0
         assert termios.tcgetattr(theirs) == before
 
@@ -96,21 +95,14 @@ def test_what_is_chosen_is_explained(deployment: Region) -> None:
     with live(deployment) as (process, ours, _):
         read_until(ours, b"decisions ")
         read_until(ours, b"q quit")
-        os.write(ours, b"/nobody\r")
-        read_until(ours, b"'nobody' in their names: none")
-        os.write(ours, b"/to")
-        read_until(ours, b"/to_")
-        os.write(ours, b"\r")
-        read_until(ours, b">   top")
-        os.write(ours, b"\r")
-        read_until(ours, b"Decision 1 of 1")
-        os.write(ours, b"\x1b[B\r\t")
-        read_until(ours, b">   h1")
-        os.write(ours, b"\x1b[B\r")
-        read_until(ours, b"binary: nova-compute")
+        type_keys(ours, b"/nobody\r", until=b"'nobody' in their names: none")
+        type_keys(ours, b"/to", until=b"/to_")
+        type_keys(ours, b"\r", until=b">   top")
+        type_keys(ours, b"\r", until=b"Decision 1 of 1")
+        type_keys(ours, b"\x1b[B\r\t", until=b">   h1")
+        type_keys(ours, b"\x1b[B\r", until=b"binary: nova-compute")
         read_until(ours, b"Servers (")
-        os.write(ours, b"q")
-        read_until(ours, b"\x1b[?1049l")
+        type_keys(ours, b"q", until=b"\x1b[?1049l")
         assert process.wait(PATIENCE) == 0
 
 
@@ -150,6 +142,12 @@ def read_until(file: int, text: bytes) -> str:
             found += os.read(file, 65536)
     assert text in found, found[-4000:].decode(errors="replace")
     return found.decode(errors="replace")
+
+
+def type_keys(ours: int, keys: bytes, until: bytes) -> None:
+    """Press these, and wait for what is shown then."""
+    os.write(ours, keys)
+    read_until(ours, until)
 
 
 def test_rates_are_computed_and_silent_cells_reported() -> None:

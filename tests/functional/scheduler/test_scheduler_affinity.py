@@ -4,29 +4,20 @@ from __future__ import annotations
 
 import threading
 from collections import defaultdict
-from collections.abc import Iterator
-from pathlib import Path
-
-import pytest
 
 from objects import errors
 from objects.group import GroupPolicy
 from objects.spec import RequestSpec
 from scheduler.manager import SchedulerManager
 from tests.support import fleet
+from tests.support.deciding import site_fixture
 from tests.support.fleet import CONTEXT, Site
-from tests.support.ground import USUAL, Ground
 from tests.support.threads import run_threads
 
 HOSTS, ROOM, MEMBERS = 6, 6, 4
 
 
-@pytest.fixture(params=USUAL)
-def site(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Site]:
-    place = Ground(request.param, tmp_path)
-    made = Site(place.open("api", 12), [fleet.node(f"h{n}", vcpus=ROOM) for n in range(HOSTS)])
-    yield made
-    place.end(made.database.dispose_connections, place.release)
+site = site_fixture(lambda: [fleet.node(f"h{n}", vcpus=ROOM) for n in range(HOSTS)])
 
 
 def ask(scheduler: SchedulerManager, asked: RequestSpec) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
@@ -20,17 +19,12 @@ from objects.spec import RequestSpec
 from scheduler.framework.settings import DEFAULT_FILTERS, SchedulerSettings
 from scheduler.manager import SchedulerManager
 from tests.support import fleet
+from tests.support.deciding import site_fixture
 from tests.support.fleet import CELLS, CONTEXT, QUICK, Site
-from tests.support.ground import USUAL, Ground, on
+from tests.support.ground import on
 from tests.support.threads import run_threads
 
-
-@pytest.fixture(params=USUAL)
-def site(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Site]:
-    place = Ground(request.param, tmp_path, embedded=True)
-    made = Site(place.open("api", 12), [fleet.node(f"h{n}") for n in range(8)])
-    yield made
-    place.end(made.database.dispose_connections, place.release)
+site = site_fixture(lambda: [fleet.node(f"h{n}") for n in range(8)], embedded=True)
 
 
 class TestRecords:

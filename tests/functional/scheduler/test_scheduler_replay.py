@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import msgspec
 import pytest
@@ -18,20 +16,15 @@ from objects.spec import RequestSpec
 from scheduler.manager import SchedulerManager
 from scheduler.what_if.replay import replay_decision
 from tests.support import fleet
+from tests.support.deciding import site_fixture
 from tests.support.fleet import QUICK, Site
-from tests.support.ground import USUAL, Ground
 
 CELL_UUIDS = {"cell1": fleet.CELLS[0], "cell2": fleet.CELLS[1]}
 HOSTS = 12
 
 
-@pytest.fixture(params=USUAL)
-def site(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Site]:
-    """Hosts that are nearly as full as what is asked for, so that schedulers meet."""
-    place = Ground(request.param, tmp_path, embedded=True)
-    made = Site(place.open("api", 12), [fleet.node(f"h{n}", vcpus=2 + n % 3) for n in range(HOSTS)])
-    yield made
-    place.end(made.database.dispose_connections, place.release)
+site = site_fixture(lambda: [fleet.node(f"h{n}", vcpus=2 + n % 3) for n in range(HOSTS)], embedded=True)
+"""Hosts that are nearly as full as what is asked for, so that schedulers meet."""
 
 
 @pytest.mark.parametrize("subset", [1, 3])

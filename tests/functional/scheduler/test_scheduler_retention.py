@@ -18,18 +18,14 @@ from db.sql.url import LOCK_TIMEOUT_S
 from objects import errors
 from objects.decision import Decision
 from tests.support import fleet
+from tests.support.deciding import site_fixture
 from tests.support.fleet import CONTEXT, Site
-from tests.support.ground import USUAL, Ground
+from tests.support.ground import Ground
 
 HUGE = fleet.flavor(vcpus=17)
 
 
-@pytest.fixture(params=USUAL)
-def site(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Site]:
-    place = Ground(request.param, tmp_path, embedded=True)
-    made = Site(place.open("api", 12), [fleet.node(f"h{n}") for n in range(4)])
-    yield made
-    place.end(made.database.dispose_connections, place.release)
+site = site_fixture(lambda: [fleet.node(f"h{n}") for n in range(4)], embedded=True)
 
 
 @pytest.fixture(params=["mariadb", "postgresql"])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -10,10 +12,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from db.cell.services import Signs
 from objects.cell import CellState
-from scheduler.table.columns import GUEST_REMOVAL_WAIT_S, SETTLE_AFTER_S, SETTLE_ALL_INTERVAL_S
+from objects.inventory import Slot
+from scheduler.cell_reader import LastReports
+from scheduler.framework.members import Members
+from scheduler.table import columns, named_rows
+from scheduler.table.columns import GUEST_REMOVAL_WAIT_S, SETTLE_AFTER_S, SETTLE_ALL_INTERVAL_S, Columns
+from scheduler.table.dictionary_column import UNUSED_VALUES_LIMIT, DictionaryColumn
 from scheduler.table.host_table import HostTable
+from scheduler.table.named_rows import NamedRows
 from tests.support import fleet
+from tests.support.examples import examples
 
 ONE, TWO = fleet.CELLS
 
@@ -320,3 +330,141 @@ def test_it_knows_on_which_hosts_builds_have_failed() -> None:
     table.set_node(fleet.CELLS[1], fleet.node("h2"))
     table.remove_row(row_of(table, "h1"))
     assert table.failing == set()
+
+
+KEPT = 50
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_rows_since_are_those_that_were_touched(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(columns, "CHANGES_KEPT", KEPT)
+    chance, table, touched = random.Random(seed), Columns(), list[int]()
+    for _ in range(40):
+        table.append_row()
+    for _ in range(200):
+        rows = [chance.randrange(40) for _ in range(chance.choice((0, 1, 7, 30, 70)))]
+        if len(rows) == 1:
+            table.note_changed(rows[0])
+        else:
+            table.note_changed(np.array(rows, np.int64))
+        touched += rows
+        assert table.change_count == len(touched)
+        back = chance.randrange(KEPT + 20)
+        since = max(len(touched) - back, 0)
+        expected = set(touched[since:])
+        found = table.rows_since(since, most=20)
+        if len(touched) - since > KEPT:
+            assert found is None
+            assert table.changed_since(since) == range(40)
+        else:
+            assert table.changed_since(since) == expected
+            assert found is None if len(expected) > 20 else found is not None and found.tolist() == sorted(expected)
+
+
+def found(named: NamedRows, *hosts: str) -> dict[str, list[int]]:
+    rows, positions = named.rows_and_positions(hosts)
+    return {host: rows[positions == number].tolist() for number, host in enumerate(hosts)}
+
+
+def test_hosts_have_one_row_or_several_or_none() -> None:
+    named = NamedRows({"a": (3,), "b": (1, 4), "c": (0,)})
+    for _ in range(2):
+        assert found(named, "a", "b", "nowhere", "c") == {"a": [3], "b": [1, 4], "nowhere": [], "c": [0]}
+        assert found(named, "c", "a") == {"c": [0], "a": [3]}
+    assert found(named) == {}
+
+
+def test_names_are_forgotten_when_there_are_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(named_rows, "RECENT_NAMES", 3)
+    index = {f"h{n}": (n,) for n in range(9)}
+    named = NamedRows(index)
+    for first in range(7):
+        hosts = [f"h{n}" for n in range(first, first + 3)]
+        assert found(named, *hosts) == {host: [*index[host]] for host in hosts}
+
+
+def test_a_host_that_comes_or_goes_is_seen() -> None:
+    nodes = [fleet.node(f"h{n}") for n in range(4)]
+    table = fleet.table(nodes)
+    assert found(table.named_rows, "h1", "h9") == {"h1": [1], "h9": []}
+    table.remove_row(1)
+    assert found(table.named_rows, "h1") == {"h1": []}
+    table.set_node(fleet.CELLS[0], fleet.node("H9"))
+    assert found(table.named_rows, "h9", "h1") == {"h9": [1], "h1": []}
+
+
+def test_members_of_selected_rows_match_those_of_all() -> None:
+    named = NamedRows({"a": (3,), "b": (1, 4), "c": (0,)}, ["C", "b", "other", "A", "B"])
+    hosts = ("A", "b", "b", "c", "gone")
+    members = Members([Slot(group_uuid="g", instance_uuid=str(n), host=host, held=host == "c") for n, host in enumerate(hosts)])
+    for with_held, expected in ((True, [1, 2, 0, 1, 2]), (False, [0, 2, 0, 1, 2])):
+        assert members.by_row(named, 5, with_held=with_held).tolist() == expected
+        for rows in ([2], [4, 0], [0, 1, 2, 3, 4]):
+            some = members.of_rows(named, np.array(rows, np.int64), with_held=with_held)
+            assert some.tolist() == [expected[row] for row in rows]
+    assert Members().of_rows(named, np.arange(3), with_held=True).tolist() == [0, 0, 0]
+
+
+VALUES = st.one_of(
+    st.none(), st.booleans(), st.integers(0, 2), st.sampled_from(["1", "a"]), st.lists(st.integers(0, 1), max_size=2)
+)
+
+
+@given(st.lists(st.tuples(st.integers(0, 200), VALUES), max_size=40))
+@examples(100)
+def test_a_column_returns_the_last_value_of_rows(puts: list[tuple[int, Any]]) -> None:
+    facet, expected = DictionaryColumn(), dict.fromkeys(range(201))
+    for row, value in puts:
+        facet.put_values(np.array([row]), [value])
+        expected[row] = value
+    told = [facet.values[code] for code in facet.codes_of_rows(201)]
+    assert [(type(value), value) for value in told] == [(type(value), value) for value in expected.values()]
+
+
+def test_changing_values_do_not_pile_up() -> None:
+    facet = DictionaryColumn()
+    for n in range(10_000):
+        facet.put_values(np.array([n % 5]), [n])
+    assert len(facet.values) <= 64 + UNUSED_VALUES_LIMIT + 1
+    assert [facet.values[code] for code in facet.codes_of_rows(5)] == [9995, 9996, 9997, 9998, 9999]
+
+
+def looked(
+    reports: LastReports, mono: float, *hosts: str, counts: Sequence[int] = (), age: float = 0.0, disabled: bool = False
+) -> tuple[list[float], list[bool]]:
+    """When each was last heard of, and whether that is news."""
+    no = [False] * len(hosts)
+    signs = Signs(list(hosts), list(counts) or [1] * len(hosts), [age] * len(hosts), [disabled] * len(hosts), no, no, head=1)
+    heard_at, news = reports.enter_signs(signs, mono)
+    return heard_at.tolist(), news.tolist()
+
+
+def test_first_looks_take_ages_and_later_ones_counts() -> None:
+    reports = LastReports()
+    assert looked(reports, 100.0, "h1", age=40.0) == ([60.0], [True])
+    assert looked(reports, 110.0, "h1", age=50.0) == ([60.0], [False])
+    assert looked(reports, 120.0, "h1", counts=[2], age=1.0) == ([120.0], [True])
+
+
+def test_a_changed_flag_is_news_but_no_report() -> None:
+    reports = LastReports()
+    looked(reports, 100.0, "h1")
+    assert looked(reports, 110.0, "h1", disabled=True) == ([100.0], [True])
+    assert looked(reports, 120.0, "h1", disabled=True) == ([100.0], [False])
+
+
+def test_some_of_many_have_news() -> None:
+    reports = LastReports()
+    assert looked(reports, 1.0, "h1", "h2", "h3") == ([1.0] * 3, [True] * 3)
+    assert looked(reports, 2.0, "h4", "h3", "h1", counts=[1, 2, 1]) == ([2.0, 2.0, 1.0], [True, True, False])
+
+
+def test_a_newcomer_takes_the_place_of_gone_hosts() -> None:
+    reports = LastReports()
+    for number, host in enumerate(("h1", "h2", "h3")):
+        looked(reports, float(number), host)
+    assert reports.forget_others({"h1", "h3"}) == ["h2"]
+    assert looked(reports, 50.0, "h4", counts=[9]) == ([50.0], [True])
+    assert looked(reports, 60.0, "h4", counts=[9]) == ([50.0], [False])
+    assert looked(reports, 60.0, "h1", "h3", "h4", counts=[1, 1, 9]) == ([0.0, 2.0, 50.0], [False] * 3)
+    assert looked(reports, 70.0, "h2") == ([70.0], [True])
