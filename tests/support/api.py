@@ -55,6 +55,12 @@ TESTING_HOST = "falconframework.org"
 """The name by which falcon's test client asks."""
 
 
+def with_status(answer: falcon.testing.Result, status: int) -> falcon.testing.Result:
+    """The answer, which must have this status."""
+    assert answer.status_code == status, answer.text
+    return answer
+
+
 def refusal(answer: falcon.testing.Result, status: int) -> str:
     """The message of an answer with this status."""
     assert answer.status_code == status, answer.text

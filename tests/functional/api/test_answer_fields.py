@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from api.http.microversions import MAXIMUM, MINIMUM, Microversion, Version, format_version
-from tests.support.api import TENANT, Front
+from tests.support.api import TENANT, Front, with_status
 from tests.support.keys import ED25519
 
 VERSIONS = sorted({MINIMUM, MAXIMUM, *(change.value for change in Microversion if change.value <= MAXIMUM)})
@@ -64,8 +64,7 @@ def front(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Front]:
 
 def fields_of(front: Front, path: str, version: Version) -> set[str]:
     headers = {**TENANT, "OpenStack-API-Version": f"compute {format_version(version)}"}
-    answer = front.get(path.format(server=front.uuids()[0]), headers)
-    assert answer.status_code == 200, answer.text
+    answer = with_status(front.get(path.format(server=front.uuids()[0]), headers), 200)
     inner: dict[str, Any] = next(iter(answer.json.values()))
     return set(inner.get("absolute", inner))
 

@@ -14,7 +14,7 @@ from db.api.rows.tables import instance_mappings
 from db.cell import instances
 from objects import lifecycle
 from objects.instance import FailureClass
-from tests.support.api import TENANT, Front
+from tests.support.api import TENANT, Front, with_status
 from tests.support.fronts import front_fixture
 from tests.support.ground import USUAL
 
@@ -30,16 +30,14 @@ def at(version: str) -> dict[str, str]:
 
 
 def listed(front: Front, server: str, headers: dict[str, str] | None = None) -> list[dict[str, Any]]:
-    answer = front.get(f"/v2.1/servers/{server}/os-instance-actions", headers)
-    assert answer.status_code == 200, answer.text
+    answer = with_status(front.get(f"/v2.1/servers/{server}/os-instance-actions", headers), 200)
     found: list[dict[str, Any]] = answer.json["instanceActions"]
     return found
 
 
 def one(front: Front, server: str, headers: dict[str, str] | None = NEW, action: str = "create") -> dict[str, Any]:
     [request_id] = [each["request_id"] for each in listed(front, server, headers) if each["action"] == action]
-    answer = front.get(f"/v2.1/servers/{server}/os-instance-actions/{request_id}", headers)
-    assert answer.status_code == 200, answer.text
+    answer = with_status(front.get(f"/v2.1/servers/{server}/os-instance-actions/{request_id}", headers), 200)
     found: dict[str, Any] = answer.json["instanceAction"]
     return found
 
@@ -117,8 +115,7 @@ def test_a_delete_is_listed_with_its_request(front: Front) -> None:
     server = front.boot()
     front.hand_over("h1")
     front.activate(server)
-    asked = front.delete(server)
-    assert asked.status_code == 204
+    asked = with_status(front.delete(server), 204)
     request_id = asked.headers["x-openstack-request-id"]
     front.cell.write(instances.delete, [server], time.time(), None)
     front.cell.write(instances.delete, [server], time.time(), "req-again")
@@ -219,8 +216,7 @@ def test_actions_are_paged_and_filtered_by_change_time(front: Front) -> None:
 @pytest.mark.parametrize("query", [{"marker": "req-none"}, {"limit": "-1"}, {"changes-since": "now"}, {"name": "x"}])
 def test_a_list_of_actions_refuses_unknown_parameters(front: Front, query: dict[str, str]) -> None:
     server = front.boot()
-    answer = front.get(f"/v2.1/servers/{server}/os-instance-actions", at("2.58"), **query)
-    assert answer.status_code == 400
+    assert front.get(f"/v2.1/servers/{server}/os-instance-actions", at("2.58"), **query).status_code == 400
 
 
 def test_a_moved_server_still_shows_its_build(front: Front) -> None:

@@ -14,7 +14,7 @@ from db.cell import services
 from objects.cell import HostMapping
 from objects.process import AGENT_BINARY
 from tests.support import fleet
-from tests.support.api import CELL1_UUID, NEWEST, TENANT, Front, refusal
+from tests.support.api import CELL1_UUID, NEWEST, TENANT, Front, refusal, with_status
 from tests.support.databases import SERVERS
 from tests.support.fleet import QUICK, Site
 from tests.support.fronts import databases_of
@@ -46,8 +46,7 @@ def act(front: Front, number: int, action: str, value: Any, headers: dict[str, s
 
 
 def test_the_life_of_an_aggregate(front: Front) -> None:
-    made = create(front, availability_zone="north")
-    assert made.status_code == 200
+    made = with_status(create(front, availability_zone="north"), 200)
     aggregate = made.json["aggregate"]
     assert aggregate.keys() == {"id", "uuid", "name", "availability_zone", "created_at", "updated_at", "deleted", "deleted_at"}
     assert (aggregate["availability_zone"], aggregate["updated_at"]) == ("north", None)

@@ -21,7 +21,7 @@ from objects.destination import Destination
 from objects.flavor import Flavor
 from objects.group import GroupPolicy, ServerGroup
 from objects.spec import RequestSpec
-from tests.support.api import CELL1_UUID, IMAGE, NEWEST, OTHER_TENANT, TENANT, Front, front_on
+from tests.support.api import CELL1_UUID, IMAGE, NEWEST, OTHER_TENANT, TENANT, Front, front_on, with_status
 from tests.support.fleet import node
 from tests.support.ground import USUAL
 from tests.support.keys import ED25519, add_key
@@ -53,8 +53,7 @@ def spec_of(front: Front, server: str) -> RequestSpec:
 
 def test_a_boot_is_answered_like_the_compute_api(front: Front) -> None:
     """202 with id, links and little else; the row is there, and the doorbell names its batch."""
-    answer = front.post({"server": GOOD}, NEWEST | TENANT)
-    assert answer.status_code == 202
+    answer = with_status(front.post({"server": GOOD}, NEWEST | TENANT), 202)
     server = answer.json["server"]
     assert set(server) == {"id", "links", "OS-DCF:diskConfig", "security_groups"}
     assert answer.headers["location"] == server["links"][0]["href"] == f"http://falconframework.org/v2.1/servers/{server['id']}"
@@ -144,8 +143,7 @@ def test_an_idempotency_key_belongs_to_one_request(front: Front, differs: dict[s
     server = GOOD | {"metadata": {"a": "a"}}
     assert front.post({"server": server}, TENANT | key).status_code == 202
     for body, headers in (({"server": server | differs}, TENANT), ({"server": server}, TENANT | {"X-User-Id": "u2"})):
-        refused = front.post(body, headers | key)
-        assert refused.status_code == 422
+        refused = with_status(front.post(body, headers | key), 422)
         assert refused.json["computeFault"]["message"].startswith("Idempotency-Key: was used for another request")
     assert len(front.uuids()) == 1
     raw = json.dumps({"server": dict(reversed(server.items()))}, indent=3)
@@ -162,8 +160,7 @@ def test_a_key_whose_servers_are_purged_is_refused(front: Front, asked: dict[str
     assert front.post(body, TENANT | key).status_code == 202
     front.delete(front.uuids()[0], TENANT)
     front.database.write(purge.purge_servers, time.time() + 60, [])
-    answer = front.post(body, TENANT | key)
-    assert answer.status_code == 409
+    answer = with_status(front.post(body, TENANT | key), 409)
     assert "use a new key" in answer.json["conflictingRequest"]["message"]
     assert front.uuids() == []
 
@@ -235,8 +232,7 @@ def test_an_administrator_may_request_a_suitable_host(front: Front, asked: dict[
 def test_a_host_that_does_not_exist_is_refused(front: Front, asked: dict[str, str]) -> None:
     """Asked for or forced, and both at once."""
     add_host(front)
-    refused = front.post({"server": GOOD | asked}, NEWEST)
-    assert refused.status_code == 400
+    assert front.post({"server": GOOD | asked}, NEWEST).status_code == 400
     assert front.uuids() == []
 
 
@@ -259,8 +255,7 @@ def test_a_tenant_may_name_no_host(front: Front) -> None:
         {"server": GOOD | {"availability_zone": "north:h1"}},
         {"server": GOOD, "os:scheduler_hints": {"ignore_hosts": "h1"}},
     ):
-        answer = front.post(body, NEWEST | TENANT)
-        assert answer.status_code == 403
+        answer = with_status(front.post(body, NEWEST | TENANT), 403)
         assert "host" in answer.json["forbidden"]["message"]
     assert front.uuids() == []
 
@@ -301,8 +296,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
 @pytest.mark.parametrize(("body", "sentence"), REFUSED)
 def test_a_bad_request_is_refused_by_field_name(front: Front, body: dict[str, Any], sentence: str) -> None:
     """400 in the Compute API's form; nothing is stored and nobody is told."""
-    answer = front.post(body, NEWEST)
-    assert answer.status_code == 400
+    answer = with_status(front.post(body, NEWEST), 400)
     fault = answer.json["badRequest"]
     assert fault["code"] == 400
     assert fault["message"].startswith(sentence)
@@ -316,8 +310,7 @@ def test_tenants_cannot_see_private_flavors_or_foreign_groups(front: Front) -> N
     private = {"server": GOOD | {"flavorRef": "2"}}
     foreign = {"server": GOOD, "os:scheduler_hints": {"group": GROUP.uuid}}
     for body, field in ((private, "flavorRef"), (foreign, "group")):
-        refused = front.post(body, NEWEST | OTHER_TENANT)
-        assert refused.status_code == 400
+        refused = with_status(front.post(body, NEWEST | OTHER_TENANT), 400)
         assert field in refused.json["badRequest"]["message"]
         assert front.post(body, NEWEST).status_code == 202
 
@@ -335,8 +328,7 @@ def test_bodies_of_other_kinds_are_refused(front: Front) -> None:
 
 def test_a_key_that_is_too_long_is_refused(front: Front) -> None:
     """By the name of the header."""
-    answer = front.post({"server": GOOD}, NEWEST | {"Idempotency-Key": "x" * 256})
-    assert answer.status_code == 400
+    answer = with_status(front.post({"server": GOOD}, NEWEST | {"Idempotency-Key": "x" * 256}), 400)
     assert answer.json["badRequest"]["message"].startswith("Idempotency-Key: ")
 
 
@@ -359,15 +351,13 @@ def test_the_oldest_version_needs_no_networks(front: Front) -> None:
 def test_a_flavor_with_unreadable_specs_boots_nothing(front: Front, specs: dict[str, str], said: str) -> None:
     """One that was made before such a thing was refused."""
     front.database.write(flavors.create, Flavor(flavor_id="bad", name="bad", vcpus=1, memory_mb=1, extra_specs=specs))
-    answer = front.post({"server": {"name": "web", "flavorRef": "bad", "imageRef": IMAGE}})
-    assert answer.status_code == 400
+    answer = with_status(front.post({"server": {"name": "web", "flavorRef": "bad", "imageRef": IMAGE}}), 400)
     assert answer.json["badRequest"]["message"].startswith(f"server.flavorRef: extra spec {said}")
     assert front.uuids() == []
 
 
 @pytest.mark.parametrize("counts", [{"max_count": 2}, {"min_count": 2}, {"min_count": 1, "max_count": 3}])
 def test_one_hostname_is_for_one_server(front: Front, counts: dict[str, int]) -> None:
-    answer = front.post({"server": GOOD | {"hostname": "db"} | counts}, NEWEST)
-    assert answer.status_code == 400
+    answer = with_status(front.post({"server": GOOD | {"hostname": "db"} | counts}, NEWEST), 400)
     assert "server.hostname: " in answer.text
     assert front.post({"server": GOOD | {"hostname": "db", "max_count": 1}}, NEWEST).status_code == 202

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,7 @@ from objects.flavor import Flavor
 from objects.group import GroupPolicy
 from rpc.scheduler import FLAVORS_LIMIT
 from tests.support import fleet
-from tests.support.api import IMAGE, TENANT, Front
+from tests.support.api import IMAGE, TENANT, Front, refusal, with_status
 from tests.support.deciding import FAST, add_hosts, contents, decide, scheduler_of
 
 PATH = "/v2.1/superconductor/capacity"
@@ -51,16 +50,9 @@ def ask(front: Front, query: str, headers: dict[str, str] | None = None) -> falc
 def told(front: Front, query: str) -> Any:
     """The answer, before and after which the databases are the same."""
     before = contents(front)
-    answer = ask(front, query)
-    assert answer.status_code == 200, answer.text
+    answer = with_status(ask(front, query), 200)
     assert contents(front) == before
     return answer.json["capacity"]
-
-
-def fault(answer: falcon.testing.Result, status: int) -> str:
-    assert answer.status_code == status, answer.text
-    (found,) = json.loads(answer.text).values()
-    return str(found["message"])
 
 
 def test_as_many_fit_as_are_said(front: Front) -> None:
@@ -106,15 +98,15 @@ def test_several_flavors_have_bounds_together(front: Front) -> None:
     ],
 )
 def test_bad_questions_are_refused(front: Front, query: str, words: str) -> None:
-    assert words in fault(ask(front, query), 400)
+    assert words in refusal(ask(front, query), 400)
 
 
 def test_members_are_refused(front: Front) -> None:
-    assert "superconductor:capacity" in fault(ask(front, "flavor=big", TENANT), 403)
+    assert "superconductor:capacity" in refusal(ask(front, "flavor=big", TENANT), 403)
 
 
 def test_an_absent_or_new_scheduler_is_reported(lonely: Front) -> None:
-    assert "No scheduler answers" in fault(ask(lonely, "flavor=big"), 503)
+    assert "No scheduler answers" in refusal(ask(lonely, "flavor=big"), 503)
     with scheduler_of(lonely, FAST.__replace__(warm_up=60.0)):
         assert told(lonely, "flavor=big")["early"]
 
@@ -195,4 +187,4 @@ def test_groups_and_zones_of_displaced_servers_hold(front: Front) -> None:
     ],
 )
 def test_a_loss_of_unknown_hosts_is_refused(front: Front, query: str, words: str) -> None:
-    assert words in fault(ask(front, f"flavor=big&{query}"), 400)
+    assert words in refusal(ask(front, f"flavor=big&{query}"), 400)

@@ -21,7 +21,7 @@ from objects.process import AGENT_BINARY
 from objects.task import Power
 from rpc.compute import ANSWERING_VERSION
 from rpc.transport import Bus
-from tests.support.api import NEWEST, OTHER_TENANT, TENANT, Front, refusal
+from tests.support.api import NEWEST, OTHER_TENANT, TENANT, Front, refusal, with_status
 from tests.support.asked_guest import active_server, its_guest
 from tests.support.bus import embedded_url
 from tests.support.fronts import front_fixture
@@ -50,8 +50,7 @@ def ask(front: Front, server: str, value: Any, headers: dict[str, str] = TENANT)
 
 
 def output(front: Front, server: str, **value: Any) -> str:
-    answer = ask(front, server, value)
-    assert answer.status_code == 200, answer.text
+    answer = with_status(ask(front, server, value), 200)
     return str(answer.json["output"])
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -23,7 +22,7 @@ from objects.group import GroupPolicy
 from objects.network import Network, Subnet
 from objects.quota import OwnLimits
 from tests.support import fleet, region
-from tests.support.api import CELL1_UUID, IMAGE, NEWEST, TENANT, Front
+from tests.support.api import CELL1_UUID, IMAGE, NEWEST, TENANT, Front, refusal, with_status
 from tests.support.deciding import FAST, add_hosts, contents, decide, scheduler_of
 
 PATH = "/v2.1/superconductor/dry-run"
@@ -61,16 +60,9 @@ def ask(front: Front, asked: dict[str, Any], headers: dict[str, str] | None = No
 def told(front: Front, asked: dict[str, Any], headers: dict[str, str] | None = None) -> Any:
     """The answer of a dry run, before and after which the databases are the same."""
     before = contents(front)
-    answer = ask(front, asked, headers)
-    assert answer.status_code == 200, answer.text
+    answer = with_status(ask(front, asked, headers), 200)
     assert contents(front) == before
     return answer.json["dry_run"]
-
-
-def fault(answer: falcon.testing.Result, status: int) -> str:
-    assert answer.status_code == status, answer.text
-    (found,) = json.loads(answer.text).values()
-    return str(found["message"])
 
 
 def hosts_of(found: Any) -> list[str | None]:
@@ -211,20 +203,19 @@ def test_a_dry_run_refuses_with_the_boots_words(front: Front) -> None:
             dry, real = ask(front, asked, headers), front.post(asked, headers)
             assert 400 <= real.status_code < 500, asked
             assert (dry.status_code, dry.text) == (real.status_code, real.text)
-    raw = front.client.simulate_post(PATH, headers={"Content-Type": "application/json"}, body=b"{")
-    assert raw.status_code == 400
+    assert front.client.simulate_post(PATH, headers={"Content-Type": "application/json"}, body=b"{").status_code == 400
 
 
 def test_members_and_readers_are_refused(front: Front) -> None:
     for roles in ("member", "reader"):
-        assert "superconductor:dry_run" in fault(ask(front, body(), TENANT | {"X-Roles": roles}), 403)
+        assert "superconductor:dry_run" in refusal(ask(front, body(), TENANT | {"X-Roles": roles}), 403)
 
 
 def test_a_scheduler_that_is_away_is_told_clearly(lonely: Front) -> None:
     before = contents(lonely)
     for _ in range(5):  # the breaker opens
         answer = ask(lonely, body())
-        assert "No scheduler answers" in fault(answer, 503)
+        assert "No scheduler answers" in refusal(answer, 503)
         assert answer.headers["Retry-After"]
     assert contents(lonely) == before
 
@@ -233,7 +224,7 @@ def test_a_scheduler_reports_that_hosts_are_unknown(lonely: Front) -> None:
     """Right after its start: a host that is silent may be about to come back."""
     lonely.heartbeat("h3", 1.0)
     with scheduler_of(lonely, FAST.__replace__(warm_up=60.0)):
-        assert "not all hosts are known yet" in fault(ask(lonely, body(min_count=4, max_count=4)), 409)
+        assert "not all hosts are known yet" in refusal(ask(lonely, body(min_count=4, max_count=4)), 409)
         assert told(lonely, body())["outcome"] == "placed"
 
 

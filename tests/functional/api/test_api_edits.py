@@ -11,7 +11,7 @@ import pytest
 
 from db.api.projects import flavors
 from objects.flavor import Flavor
-from tests.support.api import IMAGE, NEWEST, OTHER_TENANT, TENANT, Front
+from tests.support.api import IMAGE, NEWEST, OTHER_TENANT, TENANT, Front, with_status
 from tests.support.fronts import front_fixture
 from tests.support.ground import USUAL
 from tests.support.hostile import HOSTILE
@@ -44,15 +44,13 @@ def act(front: Front, server: str, body: Any, headers: dict[str, str] | None = N
 
 
 def show(front: Front, server: str, headers: dict[str, str] | None = None) -> dict[str, Any]:
-    answer = ask(front, "GET", server, headers=headers)
-    assert answer.status_code == 200, answer.text
+    answer = with_status(ask(front, "GET", server, headers=headers), 200)
     found: dict[str, Any] = answer.json["server"]
     return found
 
 
 def names(front: Front, **query: str) -> list[str]:
-    answer = front.get("/v2.1/servers", NEW, **query)
-    assert answer.status_code == 200, answer.text
+    answer = with_status(front.get("/v2.1/servers", NEW, **query), 200)
     return [server["name"] for server in answer.json["servers"]]
 
 
@@ -166,8 +164,7 @@ def test_edits_of_a_server_in_a_cell_last(front: Front, server: str) -> None:
 def test_what_cannot_be_changed_is_refused_by_name(
     front: Front, server: str, fields: dict[str, Any], headers: dict[str, str], said: str
 ) -> None:
-    answer = ask(front, "PUT", server, {"server": fields}, headers)
-    assert answer.status_code == 400
+    answer = with_status(ask(front, "PUT", server, {"server": fields}, headers), 400)
     assert message(answer).startswith(said)
 
 
@@ -358,8 +355,7 @@ def test_an_owner_cannot_open_an_administrators_lock(front: Front, server: str) 
     """Nor make it his own by locking the server again. An administrator opens every lock."""
     act(front, server, {"lock": None}, ADMIN)
     assert act(front, server, {"lock": None}).status_code == 202
-    refused = act(front, server, {"unlock": None})
-    assert refused.status_code == 403
+    assert act(front, server, {"unlock": None}).status_code == 403
     assert show(front, server)["locked"]
     assert act(front, server, {"unlock": None}, ADMIN).status_code == 202
     act(front, server, {"lock": None})
@@ -384,8 +380,7 @@ def test_a_locked_server_is_deleted_by_an_administrator(front: Front, server: st
     ],
 )
 def test_a_body_names_one_action_that_there_is(front: Front, server: str, body: Any, said: str) -> None:
-    answer = act(front, server, body)
-    assert answer.status_code == 400
+    answer = with_status(act(front, server, body), 400)
     assert said in message(answer)
 
 

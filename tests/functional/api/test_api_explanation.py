@@ -25,7 +25,7 @@ from objects.machine import Machine
 from objects.operation import OperationKind
 from objects.process import AGENT_BINARY, API_BINARY, CONDUCTOR_BINARY, SCHEDULER_BINARY, About
 from objects.relaxation import Asked, Relaxation, RelaxationPair
-from tests.support.api import CELL1_UUID, IMAGE, OTHER_TENANT, TENANT, Front
+from tests.support.api import CELL1_UUID, IMAGE, OTHER_TENANT, TENANT, Front, with_status
 
 REMEDIES = {"would_have_fitted", "would_have_fitted_together", "largest_flavor", "unread_hints"}
 
@@ -283,8 +283,7 @@ class TestARequest:
 
     @pytest.mark.parametrize("name", ["req-1", "nonsense", "req-0deb5a44-14b7-4d81-863f-28ba81b72b41"])
     def test_one_that_asked_for_nothing(self, front: Front, name: str) -> None:
-        answer = front.get(f"/v2.1/superconductor/requests/{name}/explanation")
-        assert answer.status_code == 404
+        answer = with_status(front.get(f"/v2.1/superconductor/requests/{name}/explanation"), 404)
         assert "has no known servers" in answer.text
 
 

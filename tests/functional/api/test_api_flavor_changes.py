@@ -12,7 +12,7 @@ import sqlalchemy as sa
 from api.http import microversions
 from db.api.projects import flavors
 from db.api.rows import tables
-from tests.support.api import IMAGE, TENANT, Front, front_on
+from tests.support.api import IMAGE, TENANT, Front, front_on, with_status
 from tests.support.ground import USUAL
 
 FLAVORS = "/v2.1/flavors"
@@ -45,8 +45,7 @@ def message(answer: falcon.testing.Result) -> str:
 
 def test_a_flavor_is_created_with_all_fields(front: Front) -> None:
     fields = {"id": 7, "OS-FLV-EXT-DATA:ephemeral": "5", "swap": "1024", "rxtx_factor": "2.5", "os-flavor-access:is_public": "no"}
-    answer = create(front, at("2.55"), description="small", **fields)
-    assert answer.status_code == 200
+    answer = with_status(create(front, at("2.55"), description="small", **fields), 200)
     shown = answer.json["flavor"]
     assert shown == front.get(f"{FLAVORS}/7", at("2.55")).json["flavor"]
     del shown["links"]
@@ -106,8 +105,7 @@ def test_a_flavor_without_id_gets_one_and_boots(front: Front, flavor_id: dict[st
     ],
 )
 def test_the_shape_of_each_version(front: Front, version: str, extra: set[str], swap: str | int) -> None:
-    made = create(front, at(version), id="new")
-    assert made.status_code == 200
+    made = with_status(create(front, at(version), id="new"), 200)
     for shown in (
         made.json["flavor"],
         front.get(f"{FLAVORS}/new", at(version, TENANT)).json["flavor"],
@@ -165,8 +163,7 @@ def test_a_server_keeps_no_description_of_its_flavor(front: Front) -> None:
     ],
 )
 def test_an_impossible_flavor_is_refused_by_name(front: Front, fields: dict[str, Any], text: str) -> None:
-    answer = create(front, **fields)
-    assert answer.status_code == 400
+    answer = with_status(create(front, **fields), 400)
     assert message(answer).startswith(text)
     assert len(front.database.read(flavors.list_all)) == 3
 

@@ -6,7 +6,7 @@ import pytest
 
 from db.api.projects import flavors
 from objects.flavor import Flavor
-from tests.support.api import TENANT, Front
+from tests.support.api import TENANT, Front, with_status
 
 
 def test_a_flavor_is_shown_like_the_compute_api(front: Front) -> None:
@@ -75,6 +75,5 @@ def test_a_new_flavor_is_found_at_once(front: Front) -> None:
 )
 def test_a_bad_query_is_refused_by_name(front: Front, query: str, name: str) -> None:
     """400."""
-    answer = front.client.simulate_get(f"/v2.1/flavors/detail?{query}")
-    assert answer.status_code == 400
+    answer = with_status(front.client.simulate_get(f"/v2.1/flavors/detail?{query}"), 400)
     assert answer.json["badRequest"]["message"].startswith(f"{name}: ")

@@ -22,7 +22,7 @@ from objects.quota import OwnLimits
 from rpc.scheduler import SchedulerClient
 from service.periodic import wait_until
 from tests.support import fleet
-from tests.support.api import IMAGE, NEWEST, TENANT, Front
+from tests.support.api import IMAGE, NEWEST, TENANT, Front, with_status
 from tests.support.deciding import add_hosts, scheduler_of
 
 PATH = "/v2.1/superconductor/holds"
@@ -62,8 +62,7 @@ def conduct(front: Front, batch_id: str) -> None:
 
 def hold(front: Front, **fields: Any) -> Any:
     """A hold with its hosts."""
-    answer = ask(front, **fields)
-    assert answer.status_code == 202, answer.text
+    answer = with_status(ask(front, **fields), 202)
     conduct(front, answer.json["hold"]["id"])
     return show(front, answer.json["hold"]["id"])
 
@@ -232,8 +231,7 @@ class TestHostsThatChanged:
 
 def put(front: Front, host: str, **fields: Any) -> None:
     found = front.get("/v2.1/os-services", NEWEST, host=host, binary="nova-compute").json["services"]
-    answer = front.client.simulate_put(f"/v2.1/os-services/{found[0]['id']}", headers=NEWEST, json=fields)
-    assert answer.status_code == 200, answer.text
+    assert front.client.simulate_put(f"/v2.1/os-services/{found[0]['id']}", headers=NEWEST, json=fields).status_code == 200
 
 
 def _put_east(tx: ApiTransaction, host: str) -> None:

@@ -33,14 +33,12 @@ def front(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Front]:
 
 def put(front: Front, host: str, **fields: Any) -> None:
     found = front.get("/v2.1/os-services", NEWEST, host=host, binary="nova-compute").json["services"]
-    answer = front.client.simulate_put(f"/v2.1/os-services/{found[0]['id']}", headers=NEWEST, json=fields)
-    assert answer.status_code == 200, answer.text
+    assert front.client.simulate_put(f"/v2.1/os-services/{found[0]['id']}", headers=NEWEST, json=fields).status_code == 200
 
 
 def old_put(front: Front, host: str, **fields: Any) -> None:
     status = "enable" if fields["status"] == "enabled" else "disable"
-    answer = front.client.simulate_put(f"/v2.1/os-hosts/{host}", json={"status": status})
-    assert answer.status_code == 200, answer.text
+    assert front.client.simulate_put(f"/v2.1/os-hosts/{host}", json={"status": status}).status_code == 200
 
 
 def placed(front: Front, boots: int = 6) -> set[str]:

@@ -16,7 +16,7 @@ from db.cell import compute_nodes, services
 from objects.cell import HostMapping
 from objects.compute_node import ComputeNode
 from objects.process import AGENT_BINARY
-from tests.support.api import CELL1_UUID, NEWEST, TENANT, Front, refusal
+from tests.support.api import CELL1_UUID, NEWEST, TENANT, Front, refusal, with_status
 from tests.support.databases import SERVERS
 from tests.support.fronts import databases_of
 
@@ -45,8 +45,7 @@ def front(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Front]:
 
 
 def names(front: Front, path: str, headers: dict[str, str], **params: str) -> list[str]:
-    answer = front.get(path, headers, **params)
-    assert answer.status_code == 200, answer.text
+    answer = with_status(front.get(path, headers, **params), 200)
     return [each["hypervisor_hostname"] for each in answer.json["hypervisors"]]
 
 

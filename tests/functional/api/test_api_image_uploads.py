@@ -22,7 +22,7 @@ from images.store import FolderStore
 from objects import errors
 from objects.spec import Image
 from tests.functional.api.test_api_operations import act, booted, write
-from tests.support.api import IMAGE, NEWEST, OTHER_TENANT, TENANT, Front
+from tests.support.api import IMAGE, NEWEST, OTHER_TENANT, TENANT, Front, with_status
 from tests.support.fronts import front_fixture
 from tests.support.ground import USUAL
 
@@ -62,8 +62,7 @@ def uploaded(front: Front, **fields: Any) -> str:
 
 def seen(front: Front, image_id: str, headers: dict[str, str] = TENANT) -> dict[str, Any] | None:
     answer = front.get(f"{IMAGES}/{image_id}", headers)
-    every = front.get(IMAGES, headers)
-    assert every.status_code == 200, every.text
+    every = with_status(front.get(IMAGES, headers), 200)
     listed = [image for image in every.json["images"] if image["id"] == image_id]
     if answer.status_code == 404:
         assert listed == []
@@ -77,8 +76,7 @@ def test_project_has_a_quota_of_images(tmp_path: Path) -> None:
     front = Front(tmp_path, ApiSettings(images_folder=str(tmp_path / "images"), images=2))
     first = created(front)["id"]
     created(front)
-    refused = front.client.simulate_post(IMAGES, headers=TENANT, json={"name": "third"})
-    assert refused.status_code == 403
+    refused = with_status(front.client.simulate_post(IMAGES, headers=TENANT, json={"name": "third"}), 403)
     assert "Quota exceeded for images: the project has 2 of 2" in refused.text
     created(front, headers=OTHER_TENANT)
     assert front.client.simulate_delete(f"{IMAGES}/{first}", headers=TENANT).status_code == 204
@@ -89,8 +87,7 @@ def test_project_has_a_quota_of_images(tmp_path: Path) -> None:
 def test_project_has_a_quota_of_stored_bytes(tmp_path: Path) -> None:
     (tmp_path / "images").mkdir()
     front = Front(tmp_path, ApiSettings(images_folder=str(tmp_path / "images"), image_gigabytes=0))
-    refused = front.client.simulate_post(IMAGES, headers=TENANT, json={"name": "first"})
-    assert refused.status_code == 403
+    refused = with_status(front.client.simulate_post(IMAGES, headers=TENANT, json={"name": "first"}), 403)
     assert "Quota exceeded for image_gigabytes: the project has 0.0 of 0 GiB" in refused.text
     front.close()
 
@@ -172,8 +169,7 @@ def test_it_belongs_to_its_project(front: Front) -> None:
     ],
 )
 def test_what_cannot_be_had_is_refused(front: Front, fields: dict[str, Any], words: str) -> None:
-    answer = front.client.simulate_post(IMAGES, headers=TENANT, json={"name": "mine"} | fields)
-    assert answer.status_code == 400, answer.text
+    answer = with_status(front.client.simulate_post(IMAGES, headers=TENANT, json={"name": "mine"} | fields), 400)
     assert words in answer.json["badRequest"]["message"]
     assert front.database.read(server_images.list_incomplete, None) == []
 
@@ -184,8 +180,7 @@ def test_unsafe_content_is_refused_and_can_be_replaced(front: Front, store: Fold
         answer = upload(front, image_id, content)
         assert answer.status_code == 400, answer.text
         assert words in answer.json["badRequest"]["message"]
-    answer = front.client.simulate_put(f"{IMAGES}/{image_id}/file", headers=TENANT, json={})
-    assert answer.status_code == 415
+    answer = with_status(front.client.simulate_put(f"{IMAGES}/{image_id}/file", headers=TENANT, json={}), 415)
     assert (seen(front, image_id) or {})["status"] == "queued"
     assert upload(front, image_id).status_code == 204
     assert upload(front, image_id, b"another").status_code == 409
@@ -249,8 +244,7 @@ def test_its_properties_are_metadata_of_the_compute_api(front: Front) -> None:
 def test_a_property_has_no_name_of_a_field(front: Front) -> None:
     image_id = uploaded(front)
     path = f"/v2.1/images/{image_id}/metadata"
-    answer = front.client.simulate_put(path, headers=TENANT, json={"metadata": {"status": "forged", "a": "b"}})
-    assert answer.status_code == 400
+    answer = with_status(front.client.simulate_put(path, headers=TENANT, json={"metadata": {"status": "forged", "a": "b"}}), 400)
     assert "status" in answer.json["badRequest"]["message"]
     assert front.get(path, TENANT).json == {"metadata": {}}
 
@@ -287,8 +281,7 @@ def test_a_boot_from_an_oversized_image_is_refused(front: Front) -> None:
         return front.post({"server": {"name": "web", "flavorRef": "1", "imageRef": image_id}}, headers)
 
     for needs, words in (({"min_ram": 2049}, "needs 2049 MiB of memory"), ({"min_disk": 21}, "needs a disk of 21 GiB")):
-        answer = boot(uploaded(front, **needs))
-        assert answer.status_code == 400, answer.text
+        answer = with_status(boot(uploaded(front, **needs)), 400)
         assert words in answer.json["badRequest"]["message"]
     fitting = uploaded(front, min_ram=2048, min_disk=20)
     assert boot(fitting).status_code == 202
@@ -299,8 +292,7 @@ def test_a_boot_from_an_oversized_image_is_refused(front: Front) -> None:
 def test_without_a_store_nothing_is_created(tmp_path: Path) -> None:
     front = Front(tmp_path)
     try:
-        answer = front.client.simulate_post(IMAGES, headers=TENANT | NEWEST, json={"name": "x"})
-        assert answer.status_code == 404
+        answer = with_status(front.client.simulate_post(IMAGES, headers=TENANT | NEWEST, json={"name": "x"}), 404)
         assert "set [images] folder" in answer.json["itemNotFound"]["message"]
         assert front.database.read(server_images.list_incomplete, None) == []
     finally:
@@ -335,8 +327,7 @@ def test_an_image_is_changed_by_a_json_patch(front: Front) -> None:
 def test_an_image_accepts_the_earlier_json_patch_form(front: Front) -> None:
     image_id = uploaded(front, gone="soon")
     changes: list[dict[str, Any]] = [{"add": "/a", "value": "b"}, {"replace": "/name", "value": "other"}, {"remove": "/gone"}]
-    answer = change(front, image_id, *changes, version="2.0")
-    assert answer.status_code == 200, answer.text
+    answer = with_status(change(front, image_id, *changes, version="2.0"), 200)
     assert (answer.json["a"], answer.json["name"], "gone" in answer.json) == ("b", "other", False)
     for wrong in ({"value": "b"}, {"add": "/a", "remove": "/a"}, {"add": "a", "value": "b"}):
         assert change(front, image_id, wrong, version="2.0").status_code == 400
@@ -458,8 +449,7 @@ def test_only_members_of_the_project_change_an_image(front: Front) -> None:
     assert change(front, image_id, rename, headers=OTHER_TENANT).status_code == 404
     assert change(front, image_id, rename, headers=READER).status_code == 403
     assert change(front, created(front)["id"], rename).status_code == 409, "it has no content yet"
-    plain = front.client.simulate_patch(f"{IMAGES}/{image_id}", headers=TENANT, json=[rename])
-    assert plain.status_code == 415
+    assert front.client.simulate_patch(f"{IMAGES}/{image_id}", headers=TENANT, json=[rename]).status_code == 415
 
 
 # -- what its content is, for the hosts that read it -----------------------------------------------------------------------------

@@ -13,7 +13,7 @@ import pytest
 from api.opts import ApiSettings
 from db.api.servers import images
 from images.store import FolderStore
-from tests.support.api import TENANT, Front
+from tests.support.api import TENANT, Front, with_status
 
 ONE, TWO, THREE = (f"{n}0000000-0000-4000-8000-000000000000" for n in (1, 2, 3))
 
@@ -32,8 +32,7 @@ def front(tmp_path: Path) -> Iterator[Front]:
 
 
 def listed(front: Front, query: str = "") -> dict[str, Any]:
-    answer = front.get(f"/image/v2/images{query}", TENANT)
-    assert answer.status_code == 200, answer.text
+    answer = with_status(front.get(f"/image/v2/images{query}", TENANT), 200)
     found: dict[str, Any] = answer.json
     return found
 
@@ -127,8 +126,7 @@ def test_the_compute_api_shows_images_its_way(front: Front) -> None:
 
 def test_the_compute_api_lists_and_filters_them(front: Front) -> None:
     def found(**params: str) -> list[str]:
-        answer = front.get("/v2.1/images/detail", TENANT, **params)
-        assert answer.status_code == 200, answer.text
+        answer = with_status(front.get("/v2.1/images/detail", TENANT, **params), 200)
         return sorted(image["name"] for image in answer.json["images"])
 
     assert found(name="debian") == found(minDisk="2") == ["debian"]
@@ -149,8 +147,7 @@ def test_the_answer_without_a_store_says_the_remedy(tmp_path: Path) -> None:
     front = Front(tmp_path)
     try:
         for path in ("/image/v2/images", f"/image/v2/images/{ONE}"):
-            answer = front.get(path, TENANT)
-            assert answer.status_code == 404
+            answer = with_status(front.get(path, TENANT), 404)
             assert "set [images] folder, or name the image by its uuid" in answer.json["itemNotFound"]["message"]
     finally:
         front.close()
@@ -159,7 +156,6 @@ def test_the_answer_without_a_store_says_the_remedy(tmp_path: Path) -> None:
 def test_a_missing_folder_is_no_client_error(front: Front, tmp_path: Path) -> None:
     shutil.rmtree(tmp_path / "images")
     assert sorted(ids(front, "?limit=2") + ids(front, f"?marker={ids(front, '')[-1]}")) == [ONE, TWO, THREE]
-    answer = front.get(f"/image/v2/images/{ONE}/file", TENANT)
-    assert answer.status_code == 503, answer.text
+    answer = with_status(front.get(f"/image/v2/images/{ONE}/file", TENANT), 503)
     assert answer.headers["Retry-After"]
     assert str(tmp_path) not in answer.text

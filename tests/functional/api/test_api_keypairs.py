@@ -16,7 +16,7 @@ from api.http.schemas import PUBLIC_KEY_LENGTH
 from api.opts import ApiSettings
 from db.api.rows.tables import keypairs, request_specs
 from db.api.servers import mappings
-from tests.support.api import IMAGE, NEWEST, OTHER_TENANT, TENANT, Front, refusal
+from tests.support.api import IMAGE, NEWEST, OTHER_TENANT, TENANT, Front, refusal, with_status
 from tests.support.fronts import front_on_servers
 from tests.support.keys import CERTIFICATE, CERTIFICATE_FINGERPRINT, ED25519, ED25519_FINGERPRINT, RSA
 
@@ -41,14 +41,12 @@ def delete(front: Front, name: str, headers: dict[str, str] = NEWEST | TENANT, *
 
 
 def names(front: Front, headers: dict[str, str] = NEWEST | TENANT, **params: str) -> list[str]:
-    answer = front.get(PATH, headers, **params)
-    assert answer.status_code == 200, answer.text
+    answer = with_status(front.get(PATH, headers, **params), 200)
     return [each["keypair"]["name"] for each in answer.json["keypairs"]]
 
 
 def test_a_key_is_imported_listed_shown_and_deleted(front: Front) -> None:
-    made = create(front, public_key=f"{ED25519}\n")
-    assert made.status_code == 201
+    made = with_status(create(front, public_key=f"{ED25519}\n"), 201)
     basic = {"name": "mine", "public_key": f"{ED25519}\n", "fingerprint": ED25519_FINGERPRINT, "type": "ssh"}
     assert made.json["keypair"] == basic | {"user_id": "u1"}
     assert front.get(PATH, READER).json == {"keypairs": [{"keypair": basic}]}

@@ -9,7 +9,7 @@ import pytest
 from api.opts import ApiSettings
 from db.cell import instances
 from objects.network import Network
-from tests.support.api import IMAGE, NEWEST, OTHER_TENANT, TENANT, Front
+from tests.support.api import IMAGE, NEWEST, OTHER_TENANT, TENANT, Front, with_status
 from tests.support.fronts import front_fixture
 from tests.support.ground import GROUNDS
 from tests.support.pools import make_network, ports_of, used
@@ -69,8 +69,7 @@ def test_lists_find_servers_by_address(front: Front) -> None:
     }
 
     def found(**query: str) -> set[str]:
-        answer = front.get("/v2.1/servers", TENANT, **query)
-        assert answer.status_code == 200, answer.text
+        answer = with_status(front.get("/v2.1/servers", TENANT, **query), 200)
         return {server["id"] for server in answer.json["servers"]}
 
     assert found(ip=f"^{four[first].replace('.', chr(92) + '.')}$") == {first}

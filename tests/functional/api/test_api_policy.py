@@ -9,7 +9,7 @@ import pytest
 
 from api.http.paths import Paths
 from api.opts import ApiSettings
-from tests.support.api import IMAGE, NEWEST, TENANT, Front
+from tests.support.api import IMAGE, NEWEST, TENANT, Front, with_status
 from tests.support.routes import routes_of
 
 NOBODY = {"X-Project-Id": "p1", "X-Roles": "nobody"}
@@ -122,8 +122,7 @@ def test_an_operators_rules_open_only_the_named_paths(tmp_path: Path) -> None:
     front = Front(tmp_path, msgspec.structs.replace(ApiSettings(), policy_files=(str(rules),)))
     try:
         uuid = front.boot(headers=TENANT)
-        shown = front.get(f"/v2.1/servers/{uuid}", AUDITOR)
-        assert shown.status_code == 200
+        shown = with_status(front.get(f"/v2.1/servers/{uuid}", AUDITOR), 200)
         assert "OS-EXT-SRV-ATTR:host" in shown.json["server"]
         assert "OS-EXT-SRV-ATTR:host" not in front.get(f"/v2.1/servers/{uuid}", TENANT).json["server"]
         assert front.delete(uuid, AUDITOR).status_code == 403

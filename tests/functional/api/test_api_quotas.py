@@ -14,7 +14,7 @@ from api.opts import ApiSettings
 from db.api.deployment import cell_mappings
 from objects import errors
 from objects.quota import QuotaLimits
-from tests.support.api import CELL1_UUID, IMAGE, NEWEST, OTHER_TENANT, TENANT, Front
+from tests.support.api import CELL1_UUID, IMAGE, NEWEST, OTHER_TENANT, TENANT, Front, with_status
 from tests.support.fronts import front_fixture
 from tests.support.ground import USUAL
 from tests.support.keys import ED25519
@@ -35,8 +35,7 @@ def put(front: Front, project: str, headers: dict[str, str] | None = None, **quo
 
 
 def quota_set(front: Front, path: str, headers: dict[str, str] | None = None) -> dict[str, Any]:
-    answer = front.get(f"/v2.1/os-quota-sets/{path}", headers)
-    assert answer.status_code == 200, answer.text
+    answer = with_status(front.get(f"/v2.1/os-quota-sets/{path}", headers), 200)
     found: dict[str, Any] = answer.json["quota_set"]
     return found
 
@@ -45,8 +44,7 @@ def test_a_boot_over_quota_is_forbidden_with_reason(front: Front) -> None:
     """403, not 413: clients tell a tenant's limit from a busy service by that."""
     for _ in range(4):
         assert boot(front, TENANT).status_code == 202
-    answer = boot(front, TENANT)
-    assert answer.status_code == 403
+    answer = with_status(boot(front, TENANT), 403)
     text = "Quota exceeded for instances: Requested 1, but already used 4 of 4 instances"
     assert answer.json == {"forbidden": {"code": 403, "message": text}}
     assert boot(front, OTHER_TENANT).status_code == 202, "each project has its own"
@@ -90,8 +88,7 @@ def test_a_cell_that_is_down_changes_nothing(front: Front) -> None:
 
 def test_several_limits_exceeded_are_named_together(front: Front) -> None:
     assert put(front, "p1", cores=2).status_code == 200
-    answer = boot(front, TENANT, min_count=6)
-    assert answer.status_code == 403
+    answer = with_status(boot(front, TENANT, min_count=6), 403)
     assert answer.json["forbidden"]["message"] == (
         "Quota exceeded for cores, instances, ram: Requested 6, 6, 12288, but already used 0, 0, 0 of 2, 4, 10240 "
         "cores, instances, ram"
@@ -169,8 +166,7 @@ def test_a_project_sees_its_limits(front: Front, version: str) -> None:
 
 
 def test_an_administrator_changes_them_for_the_next_boot(front: Front) -> None:
-    changed = put(front, "p1", NEWEST, instances="1", ram=-1)
-    assert changed.status_code == 200
+    changed = with_status(put(front, "p1", NEWEST, instances="1", ram=-1), 200)
     assert "id" not in changed.json["quota_set"]
     assert {name: changed.json["quota_set"][name] for name in ("instances", "cores", "ram")} == {
         "instances": 1,
@@ -188,8 +184,7 @@ def test_an_administrator_changes_them_for_the_next_boot(front: Front) -> None:
 
 def test_a_limit_below_what_is_used_needs_force(front: Front) -> None:
     boot(front, TENANT, min_count=3)
-    refused = put(front, "p1", instances=2)
-    assert refused.status_code == 400
+    refused = with_status(put(front, "p1", instances=2), 400)
     assert refused.json["badRequest"]["message"] == (
         "Quota limit 2 for instances must be greater than or equal to already used and reserved 3."
     )
@@ -209,8 +204,7 @@ def test_a_limit_below_what_is_used_needs_force(front: Front) -> None:
     ],
 )
 def test_an_impossible_limit_is_refused_by_name(front: Front, body: dict[str, Any], text: str) -> None:
-    answer = put(front, "p1", **body)
-    assert answer.status_code == 400
+    answer = with_status(put(front, "p1", **body), 400)
     assert answer.json["badRequest"]["message"].startswith(text)
     assert quota_set(front, "p1")["instances"] == 4
 
@@ -270,8 +264,7 @@ def test_the_default_class_replaces_the_configured_limits(front: Front) -> None:
     path = "/v2.1/os-quota-class-sets/default"
     assert front.get(path).json["quota_class_set"]["instances"] == 4
     put(front, "p2", instances=4)
-    changed = front.client.simulate_put(path, json={"quota_class_set": {"instances": 1, "metadata_items": "2"}})
-    assert changed.status_code == 200
+    changed = with_status(front.client.simulate_put(path, json={"quota_class_set": {"instances": 1, "metadata_items": "2"}}), 200)
     assert changed.json["quota_class_set"].items() >= {"instances": 1, "metadata_items": 2, "ram": 10240}.items()
     assert (quota_set(front, "p1")["instances"], quota_set(front, "p2")["instances"]) == (1, 4)
     assert quota_set(front, "p1/defaults", TENANT)["instances"] == 1
@@ -293,8 +286,7 @@ def test_the_class_has_the_names_of_each_version(front: Front, version: str, the
     assert gone not in shown
     refused = front.client.simulate_put("/v2.1/os-quota-class-sets/default", headers=TENANT, json={"quota_class_set": {}})
     assert refused.status_code == 403
-    other = front.client.simulate_put("/v2.1/os-quota-class-sets/gold", json={"quota_class_set": {"cores": 1}})
-    assert other.status_code == 400
+    assert front.client.simulate_put("/v2.1/os-quota-class-sets/gold", json={"quota_class_set": {"cores": 1}}).status_code == 400
 
 
 def wait_for_limits(front: Front) -> None:

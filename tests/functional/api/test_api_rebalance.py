@@ -31,9 +31,9 @@ from objects.process import AGENT_BINARY
 from objects.spec import RequestSpec
 from rpc.scheduler import SchedulerClient
 from service.periodic import wait_until
-from tests.functional.api.test_api_capacity import boot, fault
+from tests.functional.api.test_api_capacity import boot
 from tests.support import fleet
-from tests.support.api import CELL1_UUID, TENANT, Front
+from tests.support.api import CELL1_UUID, TENANT, Front, refusal, with_status
 from tests.support.deciding import FAST, add_hosts, contents, scheduler_of
 
 PATH = "/v2.1/superconductor/rebalance"
@@ -82,8 +82,7 @@ def told(front: Front, query: str = "at_most=100") -> Any:
     """The answer, before and after which the databases are the same."""
     front.database.write(_forget_force)
     before = contents(front)
-    answer = ask(front, query)
-    assert answer.status_code == 200, answer.text
+    answer = with_status(ask(front, query), 200)
     assert contents(front) == before
     return answer.json["rebalance"]
 
@@ -212,8 +211,7 @@ def _ask_zone(tx: ApiTransaction, name: str, zone: str) -> None:
 
 
 def told_as_is(front: Front) -> Any:
-    answer = ask(front)
-    assert answer.status_code == 200, answer.text
+    answer = with_status(ask(front), 200)
     return answer.json["rebalance"]
 
 
@@ -238,15 +236,15 @@ def test_a_host_that_an_administrator_named_is_kept(front: Front) -> None:
     ],
 )
 def test_bad_questions_are_refused(front: Front, query: str, words: str) -> None:
-    assert words in fault(ask(front, query), 400)
+    assert words in refusal(ask(front, query), 400)
 
 
 def test_members_are_refused(front: Front) -> None:
-    assert "superconductor:rebalance" in fault(ask(front, headers=TENANT), 403)
+    assert "superconductor:rebalance" in refusal(ask(front, headers=TENANT), 403)
 
 
 def test_an_absent_or_new_scheduler_is_reported(lonely: Front) -> None:
-    assert "No scheduler answers" in fault(ask(lonely), 503)
+    assert "No scheduler answers" in refusal(ask(lonely), 503)
     with scheduler_of(lonely, FAST.__replace__(warm_up=60.0)):
         found = told(lonely)
         assert (found["early"], found["servers"], found["moves"]) == (True, 0, [])

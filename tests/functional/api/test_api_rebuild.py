@@ -18,7 +18,7 @@ from objects.operation import Operation
 from objects.spec import BootSecrets, InjectedFile
 from objects.task import DriveChanges
 from service.vault import Vault, new_key
-from tests.support.api import IMAGE, NEWEST, TENANT, Front
+from tests.support.api import IMAGE, NEWEST, TENANT, Front, with_status
 from tests.support.keys import ED25519, RSA
 
 NEW = TENANT | NEWEST
@@ -57,8 +57,7 @@ def ask(front: Front, server: str, headers: dict[str, str] | None = None, **valu
 
 def rebuilt(front: Front, server: str, headers: dict[str, str] | None = None, **value: Any) -> dict[str, Any]:
     """The ``server`` of the answer."""
-    answer = ask(front, server, headers, **value)
-    assert answer.status_code == 202, answer.text
+    answer = with_status(ask(front, server, headers, **value), 202)
     document: dict[str, Any] = answer.json["server"]
     return document
 
@@ -110,8 +109,7 @@ def test_secrets_are_sealed_and_shown_nowhere(front: Front) -> None:
 
 def test_files_within_quotas_work_up_to_2_56(front: Front) -> None:
     server = booted(front)
-    refused = ask(front, server, OLD, personality=[FILE] * 6)
-    assert refused.status_code == 403
+    refused = with_status(ask(front, server, OLD, personality=[FILE] * 6), 403)
     assert "rebuild.personality: Personality file limit exceeded: at most 5" in refused.json["forbidden"]["message"]
     rebuilt(front, server, OLD, personality=[FILE], adminPass="p")
     assert kept(front, server) == BootSecrets(admin_pass="p", files=(InjectedFile(path="/etc/motd", contents=FILE["contents"]),))
@@ -122,8 +120,7 @@ def test_files_within_quotas_work_up_to_2_56(front: Front) -> None:
     [("2.57", "personality", [FILE]), ("2.56", "user_data", USER_DATA), ("2.53", "key_name", "k")],
 )
 def test_a_version_without_the_field_refuses_it(front: Front, version: str, field: str, value: Any) -> None:
-    answer = ask(front, booted(front), TENANT | {"OpenStack-API-Version": f"compute {version}"}, **{field: value})
-    assert answer.status_code == 400
+    answer = with_status(ask(front, booted(front), TENANT | {"OpenStack-API-Version": f"compute {version}"}, **{field: value}), 400)
     assert f"rebuild.{field}" in answer.text
 
 
@@ -156,8 +153,7 @@ def test_passwords_need_the_option(tmp_path: Path) -> None:
 @pytest.mark.parametrize("given", [{"user_data": USER_DATA}, {"adminPass": "given-pass"}])
 def test_secrets_without_a_key_are_refused(keyless: Front, given: dict[str, str]) -> None:
     server = booted(keyless)
-    answer = ask(keyless, server, None, **given)
-    assert answer.status_code == 400
+    answer = with_status(ask(keyless, server, None, **given), 400)
     (field,) = given
     assert answer.json["badRequest"]["message"].startswith(f"rebuild.{field}: ")
     assert "[secrets] keys" in answer.text

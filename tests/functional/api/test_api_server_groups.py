@@ -12,7 +12,7 @@ from api.http.microversions import MAXIMUM, Version, format_version
 from api.opts import ApiSettings
 from db.api.rows.tables import server_groups
 from db.cell import instances
-from tests.support.api import IMAGE, NEWEST, OTHER_TENANT, TENANT, Front, refusal
+from tests.support.api import IMAGE, NEWEST, OTHER_TENANT, TENANT, Front, refusal, with_status
 from tests.support.fronts import front_on_servers
 
 PATH = "/v2.1/os-server-groups"
@@ -35,14 +35,12 @@ def create(front: Front, headers: dict[str, str] = NEWEST | TENANT, **fields: An
 
 
 def made(front: Front, headers: dict[str, str] = NEWEST | TENANT, **fields: Any) -> str:
-    answer = create(front, headers, **fields)
-    assert answer.status_code == 200, answer.text
+    answer = with_status(create(front, headers, **fields), 200)
     return str(answer.json["server_group"]["id"])
 
 
 def ids(front: Front, headers: dict[str, str] = NEWEST | TENANT, **params: str) -> list[str]:
-    answer = front.get(PATH, headers, **params)
-    assert answer.status_code == 200, answer.text
+    answer = with_status(front.get(PATH, headers, **params), 200)
     return [each["id"] for each in answer.json["server_groups"]]
 
 
@@ -58,8 +56,7 @@ def boot(front: Front, group: str, headers: dict[str, str] = TENANT, **fields: A
 
 
 def test_a_group_is_created_listed_shown_and_deleted(front: Front) -> None:
-    answer = create(front, rules={"max_server_per_host": "2"})
-    assert answer.status_code == 200
+    answer = with_status(create(front, rules={"max_server_per_host": "2"}), 200)
     group = answer.json["server_group"]
     rest = {"members": [], "rules": {"max_server_per_host": 2}, "project_id": "p1", "user_id": "u1"}
     assert group == {"id": group["id"], "name": "web", "policy": "anti-affinity"} | rest
@@ -109,8 +106,7 @@ def test_fault_domains_are_of_groups(front: Front) -> None:
 def test_each_version_has_its_shape(front: Front, version: Version, fields: set[str]) -> None:
     headers = TENANT | at(version)
     policy = {"policy": "affinity"} if version >= (2, 64) else {"policies": ["affinity"]}
-    answer = front.client.simulate_post(PATH, headers=headers, json={"server_group": {"name": "web"} | policy})
-    assert answer.status_code == 200, answer.text
+    answer = with_status(front.client.simulate_post(PATH, headers=headers, json={"server_group": {"name": "web"} | policy}), 200)
     group = answer.json["server_group"]
     assert set(group) == fields
     assert {name: group[name] for name in policy} == policy
@@ -164,8 +160,7 @@ def test_names_may_be_the_same(front: Front) -> None:
     first, second, other = made(front), made(front), made(front, NEWEST | OTHER_TENANT)
     assert ids(front) == [first, second]
     assert ids(front, NEWEST | OTHER_TENANT) == [other]
-    booted = boot(front, second)
-    assert booted.status_code == 202
+    booted = with_status(boot(front, second), 202)
     assert front.get(f"{PATH}/{second}", READER).json["server_group"]["members"] == [booted.json["server"]["id"]]
     assert "server group 'web' could not be found; give its UUID" in refusal(boot(front, "web"), 400)
     assert "could not be found" in refusal(boot(front, other), 400)

@@ -12,7 +12,7 @@ from db.cell import services
 from db.sql.counting import StatementCounter
 from objects.group import GroupPolicy, ServerGroup
 from objects.instance import FailureClass
-from tests.support.api import IMAGE, NEWEST, OTHER_TENANT, TENANT, Front
+from tests.support.api import IMAGE, NEWEST, OTHER_TENANT, TENANT, Front, with_status
 from tests.support.keys import add_key
 
 BASE = {
@@ -128,8 +128,7 @@ def test_a_silent_cell_leaves_its_servers_visible(front: Front, tmp_path: Path) 
     for wal in tmp_path.glob("cell1.db-*"):
         wal.unlink()
     before = {"OpenStack-API-Version": "compute 2.68"}
-    shown = front.get(f"/v2.1/servers/{uuid}", before)
-    assert shown.status_code == 200
+    shown = with_status(front.get(f"/v2.1/servers/{uuid}", before), 200)
     assert (shown.json["server"]["status"], shown.json["server"]["host_status"]) == ("ACTIVE", "UNKNOWN")
     assert front.get("/v2.1/servers/detail", before).json["servers"][0]["status"] == "ACTIVE"
     unknown = front.get(f"/v2.1/servers/{uuid}", NEWEST).json["server"]
@@ -161,8 +160,7 @@ def test_no_topology_is_recorded(front: Front) -> None:
 @pytest.mark.parametrize("server", ["web", "00000000-0000-4000-8000-000000000000", "../flavors", "a" * 300])
 def test_an_unknown_server_is_not_found(front: Front, server: str) -> None:
     """Names too: clients look one up by asking for it first."""
-    answer = front.get(f"/v2.1/servers/{server}")
-    assert answer.status_code == 404
+    answer = with_status(front.get(f"/v2.1/servers/{server}"), 404)
     assert answer.json["itemNotFound"]["code"] == 404
 
 

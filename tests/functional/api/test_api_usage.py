@@ -16,7 +16,7 @@ from db.api.rows.tables import instance_mappings
 from db.sql.connection import ApiTransaction
 from objects import errors
 from objects.cell import UNKNOWN_CELLS_HEADER
-from tests.support.api import CELL1_UUID, OTHER_TENANT, TENANT, Front
+from tests.support.api import CELL1_UUID, OTHER_TENANT, TENANT, Front, with_status
 from tests.support.fronts import front_fixture
 from tests.support.ground import USUAL
 
@@ -46,8 +46,7 @@ def ran(front: Front, begin: float, end: float | None = None, headers: dict[str,
 
 
 def ask(front: Front, path: str = "", version: str = "2.1", headers: dict[str, str] | None = None, **query: Any) -> Any:
-    answer = get(front, path, version, headers, **query)
-    assert answer.status_code == 200, answer.text
+    answer = with_status(get(front, path, version, headers, **query), 200)
     return answer.json
 
 

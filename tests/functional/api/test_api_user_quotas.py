@@ -9,7 +9,7 @@ import pytest
 
 from api.opts import ApiSettings
 from objects.quota import QuotaLimits
-from tests.support.api import IMAGE, NEWEST, TENANT, Front
+from tests.support.api import IMAGE, NEWEST, TENANT, Front, with_status
 from tests.support.fronts import front_fixture
 from tests.support.ground import USUAL
 from tests.support.keys import ED25519
@@ -33,8 +33,7 @@ def put(front: Front, user: str | None = USER, headers: dict[str, str] | None = 
 
 def shown(front: Front, user: str | None = USER, path: str = "p1", headers: dict[str, str] | None = None) -> dict[str, Any]:
     params = {} if user is None else {"user_id": user}
-    answer = front.get(f"/v2.1/os-quota-sets/{path}", headers, **params)
-    assert answer.status_code == 200, answer.text
+    answer = with_status(front.get(f"/v2.1/os-quota-sets/{path}", headers, **params), 200)
     found: dict[str, Any] = answer.json["quota_set"]
     return found
 
@@ -51,8 +50,7 @@ def message(answer: falcon.testing.Result, status: int) -> str:
 
 def test_a_user_has_project_limits_by_default(front: Front) -> None:
     assert shown(front) == shown(front, None)
-    changed = put(front, instances=2, key_pairs="7")
-    assert changed.status_code == 200
+    changed = with_status(put(front, instances=2, key_pairs="7"), 200)
     assert "id" not in changed.json["quota_set"]
     own = shown(front, None) | {"instances": 2, "key_pairs": 7}
     assert changed.json["quota_set"] | {"id": "p1"} == own == shown(front) == shown(front, headers=TENANT)

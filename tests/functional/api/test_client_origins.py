@@ -7,7 +7,7 @@ import pytest
 
 from api.main import build_app
 from api.opts import ApiSettings
-from tests.support.api import IMAGE, TESTING_HOST, Front
+from tests.support.api import IMAGE, TESTING_HOST, Front, with_status
 
 
 def client(front: Front, **settings: object) -> falcon.testing.TestClient:
@@ -30,8 +30,7 @@ def test_loopback_accepts_any_of_its_names(front: Front, host: str) -> None:
 def test_another_name_is_refused_in_a_sentence(front: Front, host: str) -> None:
     """Before anything is done: this is how a page that has pointed its name to 127.0.0.1 asks."""
     body = {"server": {"name": "web", "flavorRef": "1", "imageRef": IMAGE}}
-    answer = client(front).simulate_post("/v2.1/servers", headers={"Host": host}, json=body)
-    assert answer.status_code == 400
+    answer = with_status(client(front).simulate_post("/v2.1/servers", headers={"Host": host}, json=body), 400)
     assert answer.json["badRequest"]["message"].startswith(f"Host: {host!r} is not a name of this API")
     assert "[api] allowed_hosts" in answer.json["badRequest"]["message"]
     assert front.uuids() == []
@@ -86,8 +85,7 @@ def test_a_request_without_name_comes_from_no_browser(front: Front) -> None:
 
 def test_an_image_search_without_store_says_the_remedy(front: Front) -> None:
     for path in ("/v2.1/images", "/v2.1/p1/images", f"/v2.1/images/{IMAGE}"):
-        answer = front.get(path)
-        assert answer.status_code == 404
+        answer = with_status(front.get(path), 404)
         assert "There is no image service at this address" in answer.json["itemNotFound"]["message"]
 
 

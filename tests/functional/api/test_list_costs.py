@@ -13,7 +13,7 @@ from db.api.servers import listing
 from db.sql.connection import Connection
 from db.sql.engine import Database
 from objects import errors
-from tests.support.api import OTHER_TENANT, TENANT, Front
+from tests.support.api import OTHER_TENANT, TENANT, Front, with_status
 from tests.support.databases import SERVERS, database_on
 from tests.support.fronts import front_fixture
 
@@ -65,7 +65,6 @@ def test_a_project_lists_no_faster_than_it_may(front: Front) -> None:
 def test_an_expensive_list_says_how_to_narrow_it(front: Front, monkeypatch: pytest.MonkeyPatch) -> None:
     front.boot(headers=TENANT)
     monkeypatch.setattr(listing, "SEARCH_TIME_S", -1.0)
-    answer = front.get("/v2.1/servers", TENANT, name="w.b")
-    assert answer.status_code == 503
+    answer = with_status(front.get("/v2.1/servers", TENANT, name="w.b"), 503)
     assert "Name a project" in answer.json["serviceUnavailable"]["message"]
     assert int(answer.headers["Retry-After"]) > 0

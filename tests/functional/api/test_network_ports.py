@@ -11,7 +11,7 @@ from api.lookup import security_groups
 from api.opts import ApiSettings
 from db.cell import instances
 from objects.network import Network
-from tests.support.api import IMAGE, NEWEST, OTHER_TENANT, TENANT, Front
+from tests.support.api import IMAGE, NEWEST, OTHER_TENANT, TENANT, Front, with_status
 from tests.support.fronts import front_fixture
 from tests.support.pools import make_network, ports_of, used
 
@@ -33,8 +33,7 @@ def ask(front: Front, method: str, path: str, body: Any = None, headers: dict[st
 
 
 def make(front: Front, network: Network, headers: dict[str, str] = TENANT, **asked: Any) -> dict[str, Any]:
-    answer = ask(front, "POST", PORTS, {"port": {"network_id": network.uuid} | asked}, headers)
-    assert answer.status_code == 201, answer.text
+    answer = with_status(ask(front, "POST", PORTS, {"port": {"network_id": network.uuid} | asked}, headers), 201)
     made: dict[str, Any] = answer.json["port"]
     return made
 
@@ -50,8 +49,7 @@ def boot(front: Front, *networks: dict[str, Any], headers: dict[str, str] = TENA
 
 
 def booted(front: Front, *networks: dict[str, Any]) -> str:
-    answer = boot(front, *networks)
-    assert answer.status_code == 202, answer.text
+    answer = with_status(boot(front, *networks), 202)
     return str(answer.json["server"]["id"])
 
 

@@ -14,7 +14,7 @@ import pytest
 from api.http.microversions import MAXIMUM, MINIMUM, Microversion, Version, format_version
 from api.http.openapi import DIALECT
 from api.http.validation import VALIDATED
-from tests.support.api import TENANT, Front
+from tests.support.api import TENANT, Front, with_status
 from tests.support.routes import routes_of
 
 PATH = "/v2.1/superconductor/openapi.json"
@@ -37,8 +37,7 @@ def front(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Front]:
 
 
 def described(front: Front, version: Version = MAXIMUM, headers: dict[str, str] = TENANT) -> dict[str, Any]:
-    answer = front.get(PATH, {**headers, "OpenStack-API-Version": f"compute {format_version(version)}"})
-    assert answer.status_code == 200, answer.text
+    answer = with_status(front.get(PATH, {**headers, "OpenStack-API-Version": f"compute {format_version(version)}"}), 200)
     document: dict[str, Any] = answer.json
     return document
 

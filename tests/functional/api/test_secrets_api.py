@@ -17,7 +17,7 @@ from db import secrets
 from db.api.servers import mappings
 from objects.spec import BootSecrets, RequestSpec
 from service.vault import Vault, new_key
-from tests.support.api import IMAGE, NEWEST, Front
+from tests.support.api import IMAGE, NEWEST, Front, with_status
 
 USER_DATA = base64.b64encode(b"#cloud-config: marked-hunter2").decode()
 LONGEST = base64.b64encode(b"x" * 49149).decode()
@@ -42,8 +42,7 @@ def made(folder: Path, vault: Vault | None, **settings: Any) -> Iterator[Front]:
 
 def post(front: Front, headers: dict[str, str] | None = None, **fields: Any) -> Any:
     """The ``server`` of the answer."""
-    answer = front.post({"server": {"name": "web", "flavorRef": "1", "imageRef": IMAGE} | fields}, headers)
-    assert answer.status_code == 202, answer.text
+    answer = with_status(front.post({"server": {"name": "web", "flavorRef": "1", "imageRef": IMAGE} | fields}, headers), 202)
     return answer.json.get("server", answer.json)
 
 

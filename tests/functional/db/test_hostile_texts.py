@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 from objects import text
-from tests.support.api import IMAGE, NEWEST, TENANT, Front
+from tests.support.api import IMAGE, NEWEST, TENANT, Front, with_status
 from tests.support.examples import examples
 from tests.support.fronts import front_on_servers
 from tests.support.hostile import HOSTILE, TEXTS
@@ -81,8 +81,7 @@ def built(front: Front, server: str) -> None:
 
 
 def shown(front: Front, server: str) -> dict[str, Any]:
-    answer = front.get(f"/v2.1/servers/{server}", HEADERS)
-    assert answer.status_code == 200, answer.text
+    answer = with_status(front.get(f"/v2.1/servers/{server}", HEADERS), 200)
     document: dict[str, Any] = answer.json["server"]
     return document
 
@@ -113,8 +112,7 @@ def test_accepted_texts_are_returned_and_can_be_searched(front: Front, name: str
     document = shown(front, server)
     assert (document["status"], read(document)) == ("ACTIVE", words)
     if found_by is not None:
-        listed = front.get("/v2.1/servers", HEADERS, **found_by(words), limit="1000")
-        assert listed.status_code == 200, listed.text
+        listed = with_status(front.get("/v2.1/servers", HEADERS, **found_by(words), limit="1000"), 200)
         assert server in [each["id"] for each in listed.json["servers"]]
     front.delete(server, HEADERS)
 
@@ -148,8 +146,7 @@ def test_lists_by_everything_still_answer(front: Front) -> None:
     "words", ["tab\tand\nlines\r\n", "😀", "👩\u200d👩\u200d👧", "Grüße", "\u202eabc", "a\u0301", "\\u0000", ""]
 )
 def test_texts_in_order_are_accepted_as_metadata(front: Front, words: str) -> None:
-    answer = front.post({"server": GOOD | {"metadata": {"k": words}}}, HEADERS)
-    assert answer.status_code == 202, answer.text
+    assert front.post({"server": GOOD | {"metadata": {"k": words}}}, HEADERS).status_code == 202
 
 
 @pytest.mark.parametrize("odd", ["a\0b", "\x1b[31m", "\x85", "\x7f"])
@@ -176,6 +173,5 @@ def test_parameters_and_paths_with_control_characters_are_refused(front: Front, 
 
 
 def test_an_idempotency_key_with_control_characters_is_refused(front: Front) -> None:
-    answer = front.post({"server": GOOD}, HEADERS | {"Idempotency-Key": "a\x85b"})
-    assert answer.status_code == 400
+    answer = with_status(front.post({"server": GOOD}, HEADERS | {"Idempotency-Key": "a\x85b"}), 400)
     assert answer.json["badRequest"]["message"].startswith("Idempotency-Key: has a control character")
