@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import logging
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from cells.catch_up import apply_rows
 from cells.cell import Cell
+from cells.emptying import HostCondition, conditions_by_host
 from cells.fan_out import Answered, fan_out
 from cells.registry import CellRegistry
 from cells.verdict import Seen, judge_operation
@@ -19,12 +20,14 @@ from db.api.claims.claims import Ledger
 from db.api.operations import operations, steps, thaw
 from db.api.operations.operations import OpenOperation
 from db.audit import cell_rows
-from db.cell import rebuild
+from db.cell import rebuild, services
 from images.store import FolderStore
 from objects import errors, feed_check
 from objects.instance import State
 from objects.instance_row import InstanceRow
 from objects.operation import OperationKind
+from objects.process import AGENT_BINARY
+from objects.shared_defaults import SERVICE_DOWN_TIME_S
 from objects.verdict import Fate, OperationVerdict
 from service.rate_limited_log import RateLimitedLog
 from service.steps import log_step
@@ -78,14 +81,46 @@ class Thaw:
         readable = [opened for opened in page if not opened.operation.unreadable]
         rows, silent = self._rows_by_server({opened.operation.server_uuid for opened in readable})
         self._take_over(readable, silent)
+        back = self._hosts_back(readable, silent)
         fresh = self._database.read(operations.with_bodies, [opened.operation.uuid for opened in readable])
-        return [(opened, self._judge_operation(opened, rows, silent)) for opened in fresh]
+        return [(opened, self._judge_operation(opened, rows, silent, back)) for opened in fresh]
 
     def _judge_operation(
-        self, opened: OpenOperation, rows: Mapping[str, Mapping[str, InstanceRow]], silent: Mapping[str, str]
+        self,
+        opened: OpenOperation,
+        rows: Mapping[str, Mapping[str, InstanceRow]],
+        silent: Mapping[str, str],
+        back: Collection[str],
     ) -> OperationVerdict:
-        seen = Seen(rows=rows.get(opened.operation.server_uuid, {}), silent=silent, image=self._has_image(opened))
+        seen = Seen(
+            rows=rows.get(opened.operation.server_uuid, {}),
+            silent=silent,
+            image=self._has_image(opened),
+            is_host_back=opened.operation.uuid in back,
+        )
         return judge_operation(opened, seen)
+
+    def _hosts_back(self, page: Sequence[OpenOperation], silent: dict[str, str]) -> list[str]:
+        """The evacuations of hosts that would not be accepted now, because these are not dead. A cell may turn out to be silent."""
+        by_cell: dict[str, list[OpenOperation]] = defaultdict(list)
+        for opened in page:
+            cell_uuid = opened.source.server.cell_uuid if opened.source is not None else None
+            if opened.operation.kind is OperationKind.EVACUATE and cell_uuid is not None and cell_uuid not in silent:
+                by_cell[cell_uuid].append(opened)
+        back: list[str] = []
+        for cell_uuid, evacuations in by_cell.items():
+            try:
+                seen = self._registry.get(cell_uuid).read(services.list_seen, AGENT_BINARY)
+            except (errors.CellUnavailable, errors.NotFound) as error:
+                silent[cell_uuid] = str(error)
+                continue
+            condition_by_host = conditions_by_host(seen, SERVICE_DOWN_TIME_S)
+            back += [
+                opened.operation.uuid
+                for opened in evacuations
+                if condition_by_host.get(opened.operation.source_host or "") is not HostCondition.DEAD
+            ]
+        return back
 
     def _has_image(self, opened: OpenOperation) -> bool | None:
         """Whether the store has what the operation writes there, or reads; None: it does not answer, or that is nothing."""

@@ -35,11 +35,13 @@ class Seen(Object, frozen=True, kw_only=True):
 
     ``rows``: of its bodies that were handed over to a cell, by uuid. ``silent``: why cells did not answer, by their uuids.
     ``image``: whether the image store has the snapshot or image that the operation makes, or is made from; None: not known.
+    ``is_host_back``: whether the host that an evacuation leaves is not dead any more.
     """
 
     rows: Mapping[str, InstanceRow]
     silent: Mapping[str, str] = {}
     image: bool | None = None
+    is_host_back: bool = False
 
     def waits_for(self, cells: Iterable[str | None]) -> str:
         """Why one of these cells did not answer; empty if all did."""
@@ -209,7 +211,8 @@ def _without_twin(opened: OpenOperation, seen: Seen, *, source_ended: bool) -> O
     is_back = source is not None and source.task_number > operation.number
     if twin is not None or is_back:
         return OperationVerdict(fate=Fate.RETURN)
-    if operation.state in (OperationState.PLACING, OperationState.HOLDING):
+    is_unneeded = operation.kind is OperationKind.EVACUATE and seen.is_host_back and source is not None and source.may_run
+    if operation.state in (OperationState.PLACING, OperationState.HOLDING) and not is_unneeded:
         return _resume_verdict(operation.state)
     if source is None or source.may_run:  # the twin never had what the source has
         return OperationVerdict(fate=Fate.RETURN)

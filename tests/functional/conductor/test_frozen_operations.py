@@ -20,9 +20,11 @@ from db.api.rows.tables import build_requests, instance_mappings
 from db.api.rows.tables import holds as holds_table
 from db.api.rows.tables import incarnation as incarnation_table
 from db.api.rows.tables import operations as table
+from db.cell import services
 from objects import errors
 from objects.flavor import Flavor
 from objects.operation import Operation, OperationKind, OperationState, Outcome
+from objects.process import AGENT_BINARY
 from objects.task import Power, Task, TaskKind
 from objects.verdict import Fate
 from tests.support.auditing import away
@@ -125,6 +127,18 @@ def test_the_last_body_is_never_deleted(site: Moved, ending: Ending) -> None:
 
 def set_state(tx: Any, uuid: str, state: str) -> None:
     tx.execute(sa.text("UPDATE instances SET state = :state WHERE uuid = :uuid"), {"state": state, "uuid": uuid})
+
+
+@pytest.mark.parametrize("dead", [True, False], ids=["dead", "back"])
+def test_a_returned_host_is_not_evacuated_again(site: Moved, dead: bool) -> None:
+    """The evacuation may have been given up since the backup, and a second one would cost the server its disk."""
+    [uuid] = site.active()
+    operation = site.placing(uuid, OperationKind.EVACUATE)
+    site.database(uuid).write(services.set_forced_down, operation.source_host or "", AGENT_BINARY, dead, 1.0)
+    site.cloud.api.write(thaw.freeze_operations, [operation.uuid], "restored", 1.0)
+    assert thawed(site) == {Fate.RESUME if dead else Fate.RETURN: 1}
+    assert stored(site, operation).state is (OperationState.PLACING if dead else OperationState.UNDOING)
+    assert site.body(operation).deleted is not dead
 
 
 def test_an_audit_reports_and_thaws_a_frozen_operation(site: Moved) -> None:

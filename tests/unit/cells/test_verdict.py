@@ -134,6 +134,14 @@ def test_the_store_distinguishes_shelved_from_deleted_servers() -> None:
     assert fate(unshelve, NO_TWIN, image=False)[0] is Fate.DELETE
 
 
+def test_a_returned_host_is_not_evacuated_again() -> None:
+    evacuation = opened(Kind.EVACUATE, At.PLACING)
+    assert fate(evacuation, row(S)) == (Fate.RESUME, At.PLACING)
+    assert fate(evacuation, row(S), is_host_back=True) == (Fate.RETURN, None)
+    assert fate(evacuation, HELD, is_host_back=True) == (Fate.RESUME, At.PLACING)
+    assert fate(evacuation, HELD, row(T), is_host_back=True) == (Fate.RESUME, At.BUILDING)
+
+
 def test_a_silent_cell_is_awaited_where_it_matters() -> None:
     move = opened(Kind.MIGRATE, At.BUILDING)
     assert fate(move, silent={"cell": "it is down"})[0] is Fate.UNDECIDED
