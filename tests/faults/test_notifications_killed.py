@@ -23,7 +23,7 @@ from db.sql.engine import Database
 from objects.instance import State
 from service.periodic import wait_until
 from tests.support.bus import url_of
-from tests.support.notified import Listener
+from tests.support.notified import Listener, merge_topics
 from tests.support.processes import IMAGE, PATIENCE, Deployment, RoleProcess, deployment, write_configuration
 from tests.support.weather import all_weather
 
@@ -194,15 +194,16 @@ def _data(message: dict[str, Any]) -> dict[str, Any]:
 
 def _check_pairs(facts: list[dict[str, Any]]) -> None:
     """Of each attempt, each delete and each decision: one start, and then one end or error."""
-    pairs: defaultdict[tuple[str, Any], list[str]] = defaultdict(list)
+    pairs: defaultdict[tuple[str, Any], list[dict[str, Any]]] = defaultdict(list)
     for message in facts:
-        what, _, which = message["event_type"].rpartition(".")
+        what = message["event_type"].rpartition(".")[0]
         if what in (CREATE, DELETE):
             data = _data(message)
-            pairs[what, (data["uuid"], data["attempt"] if what == CREATE else None)].append(which)
+            pairs[what, (data["uuid"], data["attempt"] if what == CREATE else None)].append(message)
         elif what == SELECT:
-            pairs[what, message["context"]["request_id"]].append(which)
-    for (what, which), told in pairs.items():
+            pairs[what, message["context"]["request_id"]].append(message)
+    for (what, which), messages in pairs.items():
+        told = [event_type.rpartition(".")[2] for event_type in merge_topics(messages)]
         begun, ended = told[::2], told[1::2]
         assert begun == ["start"] * len(ended), (what, which, told)
         assert set(ended) <= {"end", "error"}, (what, which, told)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import heapq
 import threading
+from collections.abc import Iterable
 from typing import Any
 
 from rpc.transport import open_transport  # before the library: rpc says which backend it takes
@@ -12,8 +14,19 @@ import oslo_messaging as om
 from oslo_messaging.transport import NotificationTransport
 
 
+def merge_topics(heard: Iterable[dict[str, Any]]) -> list[str]:
+    """The event types of one subject's messages of one outbox, as a consumer orders them: each topic as it came, both by time.
+
+    Failures have a queue of their own, so a failure may come before what had been sent earlier.
+    """
+    messages = list(heard)
+    infos = [message for message in messages if not message["event_type"].endswith(".error")]
+    failures = [message for message in messages if message["event_type"].endswith(".error")]
+    return [message["event_type"] for message in heapq.merge(infos, failures, key=lambda message: message["timestamp"])]
+
+
 class Listener:
-    """Keeps every message heard on one topic, in the order in which they came."""
+    """Keeps every message heard on both topics of one name, in the order in which they came."""
 
     def __init__(self, url: str, topic: str = "notifications") -> None:
         self._lock = threading.Lock()

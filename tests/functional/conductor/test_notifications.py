@@ -7,6 +7,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import sqlalchemy as sa
@@ -24,7 +25,7 @@ from service.notifications import NotificationSettings
 from service.periodic import wait_until
 from tests.support.bus import FaultProxy, embedded_url, url_of
 from tests.support.ground import GROUNDS, Ground
-from tests.support.notified import Listener
+from tests.support.notified import Listener, merge_topics
 from tests.support.region import Region, host, running
 
 PATIENCE = 90.0
@@ -75,8 +76,9 @@ def left(database: Database) -> int:
     return count
 
 
-def pairs(types: list[str], what: str) -> list[str]:
-    return [each.rpartition(".")[2] for each in types if each.startswith(what)]
+def pairs(heard: list[dict[str, Any]], what: str) -> list[str]:
+    types = merge_topics(message for message in heard if message["event_type"].startswith(what))
+    return [each.rpartition(".")[2] for each in types]
 
 
 def test_every_start_is_notified_with_end_or_error(tmp_path: Path, url: str, listener: Listener) -> None:
@@ -102,14 +104,14 @@ def test_every_start_is_notified_with_end_or_error(tmp_path: Path, url: str, lis
             "instance.delete.end": 1,
         }
         assert wait_until(lambda: Counter(listener.types(web)) == expected, PATIENCE), listener.types(web)
-        assert pairs(listener.types(web), "instance.create.") == ["start", "error", "start", "end"]
-        assert pairs(listener.types(web), "instance.delete.") == ["start", "end"]
+        assert pairs(listener.heard(web), "instance.create.") == ["start", "error", "start", "end"]
+        assert pairs(listener.heard(web), "instance.delete.") == ["start", "end"]
         others = {
             *("scheduler.select_destinations.start", "scheduler.select_destinations.error", "compute_task.build_instances.error"),
             *("instance.delete.start", "instance.delete.end"),
         }
         assert wait_until(lambda: set(listener.types(giant)) == others, PATIENCE), listener.types(giant)
-        assert pairs(listener.types(giant), "instance.delete.") == ["start", "end"]
+        assert pairs(listener.heard(giant), "instance.delete.") == ["start", "end"]
         ids = [message["message_id"] for message in listener.heard()]
         assert len(set(ids)) == len(ids), "once per fact"
         assert "hush" not in str(listener.heard())
@@ -155,6 +157,26 @@ def test_a_dead_senders_successor_keeps_the_ids(database: Database) -> None:
     assert not sender.send(), "nothing is left"
     notifier.close()
     listener.close()
+
+
+def test_a_sender_keeps_the_order_across_topics(lite: Database) -> None:
+    """Failures have a topic of their own. A consumer of both puts a start before its failure by their times."""
+    from oslo_messaging.notify import _impl_test
+
+    _impl_test.reset()
+    events = [EventType.CREATE_START, EventType.CREATE_ERROR, EventType.CREATE_START, EventType.CREATE_END]
+    now = time.time()
+    told = [a_notice(event, str(number), now + number) for number, event in enumerate(events)]
+    lite.write(outbox.put_notices, "cell", told)
+    notifier = Notifier(NotificationSettings(drivers=("test",)), embedded_url())
+    NotificationSender(lambda: lite, "cell", notifier, 60.0).send()
+    sent = [message for _, message, _, _ in _impl_test.NOTIFICATIONS]
+    assert [message["event_type"] for message in sent] == events
+    failures_first = sorted(sent, key=lambda message: message["priority"])
+    assert failures_first != sent
+    assert merge_topics(failures_first) == events
+    _impl_test.reset()
+    notifier.close()
 
 
 def test_what_is_put_while_another_sends_comes_behind(database: Database) -> None:
