@@ -172,7 +172,7 @@ class Fleet:
             row = self.ledger[key]
             used = {"vcpus_used": row.used_vcpus, "memory_mb_used": row.used_memory_mb, "disk_gb_used": row.used_disk_gb}
             node = msgspec.structs.replace(self.nodes[key - 1], running_vms=row.instances, **used)
-            self.table.set_node(cell, node)
+            self.table.set_nodes(cell, [node])
             self._changed.remove(key)
 
     def _change_usage(self, key: int, flavor: Flavor, count: int) -> Inventory:

@@ -41,17 +41,12 @@ class Beat(Object, frozen=True, kw_only=True):
     machine: str = ""
 
 
-def record_heartbeat(tx: CellTransaction, host: str, binary: str, version: int, now: float | None = None) -> None:
-    """One statement: the service's report count rises, or the service appears. Nothing goes to the feed.
-
-    It was last seen now, by the database's clock; of a service that appears, by this machine's until it is heard of again. ``now``
-    (seconds since the epoch) says otherwise.
-    """
-    record_heartbeats(tx, [Beat(host=host, binary=binary, version=version)], now)
-
-
 def record_heartbeats(tx: CellTransaction, beats: Sequence[Beat], now: float | None = None) -> None:
-    """The same for several services, still one statement. Two beats of one service in one call count once."""
+    """One statement: the report counts of these services rise, or the services appear. Nothing goes to the feed.
+
+    They were last seen now, by the database's clock. Of a service that appears it is this machine's, until it is heard of again.
+    ``now`` (seconds since the epoch) says otherwise. Two beats of one service in one call count once.
+    """
     latest = {(beat.host, beat.binary): beat for beat in beats}
     rows = [
         {

@@ -322,12 +322,8 @@ class HostTable(TentativeClaims):
 
     # -- reports of cells --------------------------------------------------------------------------------------------------
 
-    def set_node(self, cell_uuid: str, node: ComputeNode) -> None:
-        """What a cell knows of one of its nodes."""
-        self.set_nodes(cell_uuid, [node])
-
     def set_nodes(self, cell_uuid: str, nodes: Sequence[ComputeNode], *, ahead: bool = False) -> None:
-        """The same of several. Of a host that several cells tell of, the row is its home's.
+        """What a cell knows of some of its nodes. Of a host that several cells tell of, the row is its home's.
 
         ``ahead``: it may tell of guests whose claims have not been read here yet; they count when ``account_reports`` is called.
         """

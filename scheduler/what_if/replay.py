@@ -230,7 +230,7 @@ class _Replay:
         node_of_then = ComputeNode(
             host=host, node=node, vcpus=0, memory_mb=0, disk_gb=0, attributes=attributes, failed_builds=kept_host.failed_builds
         )
-        table.set_node(cell_uuid, node_of_then)
+        table.set_nodes(cell_uuid, [node_of_then])
         table.set_service(cell_uuid, host, time.monotonic(), disabled=False, forced_down=False)
         row = table.find_row(host, node)
         if row is None:

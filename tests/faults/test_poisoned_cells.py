@@ -163,7 +163,7 @@ class TestBuilds:
         site.stage(BAD, "n-moves")
         site.build(BAD, "n-moves", active=False)
         spoil(site, poison)
-        site.database.write(services.record_heartbeat, "h1", AGENT_BINARY, 1)
+        site.database.write(services.record_heartbeats, [services.Beat(host="h1", binary=AGENT_BINARY)])
         site.database.write(services.set_forced_down, "h1", AGENT_BINARY, True, 1.0)
         site.sweep().dead_hosts()
         assert site.state("n-moves") == ("scheduled", "h2", 2)
@@ -182,7 +182,7 @@ class TestDeletes:
         neighbours = Neighbours(site)
         spoil(site, poison)
         if dead:
-            site.database.write(services.record_heartbeat, "h1", AGENT_BINARY, 1)
+            site.database.write(services.record_heartbeats, [services.Beat(host="h1", binary=AGENT_BINARY)])
             site.database.write(services.set_forced_down, "h1", AGENT_BINARY, True, 1.0)
             sweep(site)
             assert site.state("n-gone")[0] == "deleted"

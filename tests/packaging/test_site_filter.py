@@ -36,7 +36,7 @@ for number, (host, rack) in enumerate(racks.items(), start=1):
     room = {"cap_vcpus": 8.0, "cap_memory_mb": 8192.0, "cap_disk_gb": 80.0}
     table.set_inventory(Inventory(id=number, host=host, node=host, cell_uuid="c", generation=1, **room), 0.0)
     attributes = {"rack": rack} if rack else {}
-    table.set_node("c", ComputeNode(host=host, node=host, vcpus=8, memory_mb=8192, disk_gb=80, attributes=attributes))
+    table.set_nodes("c", [ComputeNode(host=host, node=host, vcpus=8, memory_mb=8192, disk_gb=80, attributes=attributes)])
     table.set_service("c", host, 1.0, disabled=False, forced_down=False)
 for project in ("research", "sales"):
     flavor = Flavor(flavor_id="f", name="f", vcpus=1, memory_mb=1024)

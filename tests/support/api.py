@@ -256,7 +256,11 @@ class Front:
 
     def heartbeat(self, host: str, at: float | None = None) -> None:
         """Its agent is alive, or was."""
-        self.cell.write(services.record_heartbeat, host, "superconductor-compute", VERSION, time.time() if at is None else at)
+        self.cell.write(
+            services.record_heartbeats,
+            [services.Beat(host=host, binary="superconductor-compute", version=VERSION)],
+            time.time() if at is None else at,
+        )
 
     def _transition(self, server: str, decide: Any) -> None:
         outcome: Outcome = self.cell.write(instances.transition_rows, [server], decide, time.time())[server]

@@ -54,7 +54,7 @@ class Cells:
         now = time.time() if at is None else at
         database = self.ground.open(cell)
         for host in hosts:
-            database.write(services.record_heartbeat, host, binary, VERSION, now)
+            database.write(services.record_heartbeats, [services.Beat(host=host, binary=binary, version=VERSION)], now)
             node = ComputeNode(
                 host=host,
                 node=host,

@@ -133,7 +133,7 @@ def table(
 def tell_cells(made: HostTable, nodes: Iterable[ComputeNode], homes: dict[str, str], heard_at: float | None = None) -> None:
     """What the cells would say of these nodes, whose agents were heard of just now."""
     for each in nodes:
-        made.set_node(homes[each.host], each)
+        made.set_nodes(homes[each.host], [each])
         heard = time.monotonic() if heard_at is None else heard_at
         made.set_service(homes[each.host], each.host, heard, disabled=False, forced_down=False)
 

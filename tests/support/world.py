@@ -170,7 +170,7 @@ class World:
     def appear(self, host: str) -> None:
         """The cell hears from a host: a sign of life and what it offers."""
         database, now = self.databases[self.homes[host]], time.time()
-        database.write(services.record_heartbeat, host, AGENT_BINARY, 1, now)
+        database.write(services.record_heartbeats, [services.Beat(host=host, binary=AGENT_BINARY)], now)
         node = ComputeNode(host=host, node=host, vcpus=16, memory_mb=65536, disk_gb=1000, hypervisor_type="simulated")
         database.write(compute_nodes.store_node, node, now)
 

@@ -130,7 +130,7 @@ class OurFleet:
             node = _node(host)
             used = {f"used_{what}": host[f"{what}_used"] for what in _SIZES}
             made.set_inventory(fleet.inventory(number, node, host["cell"], instances=host["instances"], **used), now=0.0)
-            made.set_node(host["cell"], node)
+            made.set_nodes(host["cell"], [node])
         for host in hosts:
             made.set_service(
                 host["cell"],

@@ -31,7 +31,7 @@ def front(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Front]:
         made = Front(ground)
         for host in ("h1", "h2"):
             made.database.write(host_mappings.add_mappings, [HostMapping(host=host, cell_uuid=CELL1_UUID)], 0.0)
-            made.cell.write(services.record_heartbeat, host, AGENT_BINARY, 1)
+            made.cell.write(services.record_heartbeats, [services.Beat(host=host, binary=AGENT_BINARY)])
         made.registry.refresh_cells()
         yield made
         made.close()

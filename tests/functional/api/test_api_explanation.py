@@ -351,8 +351,10 @@ def test_the_status_names_hosts_up_in_two_cells(front: Front) -> None:
     front.registry.refresh_cells()
     for host in ("twin", "h1"):
         front.heartbeat(host)
-    front.registry.get(cell2).write(services.record_heartbeat, "twin", "superconductor-compute", 1, time.time())
-    front.registry.get(cell2).write(services.record_heartbeat, "h1", "superconductor-compute", 1, 0.0)
+    front.registry.get(cell2).write(
+        services.record_heartbeats, [services.Beat(host="twin", binary="superconductor-compute")], time.time()
+    )
+    front.registry.get(cell2).write(services.record_heartbeats, [services.Beat(host="h1", binary="superconductor-compute")], 0.0)
     status = front.get("/v2.1/superconductor/status").json["status"]
     assert [(twin["host"], sorted(twin["cells"])) for twin in status["hosts_in_two_cells"]] == [("twin", ["cell1", "cell2"])]
 

@@ -35,7 +35,7 @@ def front(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Front]:
         made = Front(ground)
         for node in (NODE, ComputeNode(host="h2", node="h2-node", vcpus=4, memory_mb=4096, disk_gb=50)):
             made.database.write(host_mappings.add_mappings, [HostMapping(host=node.host, cell_uuid=CELL1_UUID)], 0.0)
-            made.cell.write(services.record_heartbeat, node.host, AGENT_BINARY, 1)
+            made.cell.write(services.record_heartbeats, [services.Beat(host=node.host, binary=AGENT_BINARY)])
             made.cell.write(compute_nodes.store_node, node, 1.0)
             made.ledger.write(claims.set_inventory, [node], CELL1_UUID)
         made.cell.write(compute_nodes.store_node, ComputeNode(host="stray", node="stray", vcpus=4, memory_mb=4096, disk_gb=50), 1.0)

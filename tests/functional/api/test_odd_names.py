@@ -95,7 +95,7 @@ def test_hosts_with_stored_odd_names_are_not_mapped(tmp_path: Path, capsys: pyte
     with world(tmp_path, {"cell1": ["h1"]}) as cloud:
         cell = cloud.databases["cell1"]
         for host in (ESCAPES, "h1 "):
-            cell.write(services.record_heartbeat, host, AGENT_BINARY, 1, 1.0)
+            cell.write(services.record_heartbeats, [services.Beat(host=host, binary=AGENT_BINARY)], 1.0)
         registry = CellRegistry(cloud.api, RegistrySettings())
         found = discover_hosts(registry, cloud.api)
         registry.close()

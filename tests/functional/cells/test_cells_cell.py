@@ -124,8 +124,8 @@ def test_a_sick_bus_does_not_close_the_database(cells: Cells, registry: CellRegi
 def test_reads_writes_and_deadlines_reach_one_database(cells: Cells, registry: CellRegistry) -> None:
     cells.add("east")
     (cell,) = registry.list_cells()
-    cell.write(services.record_heartbeat, "h1", "superconductor-compute", 1, now=5.0)
-    cell.with_timeout(20.0).write(services.record_heartbeat, "h2", "superconductor-compute", 1, 6.0)
+    cell.write(services.record_heartbeats, [services.Beat(host="h1", binary="superconductor-compute")], now=5.0)
+    cell.with_timeout(20.0).write(services.record_heartbeats, [services.Beat(host="h2", binary="superconductor-compute")], 6.0)
     assert [s.host for s in cell.with_timeout(20.0).read(services.list_all)] == ["h1", "h2"]
     assert cell.with_timeout(20.0).send(str.upper, "sent") == "SENT"
 

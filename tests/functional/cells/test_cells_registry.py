@@ -203,7 +203,7 @@ def test_a_mute_server_blocks_nobody_past_the_deadline(cells: Cells) -> None:
                 with pytest.raises(errors.CellUnavailable, match=r"its database gave no answer within 0\.2 s"):
                     cell.read(services.list_all)
             with pytest.raises(errors.CellUnavailable, match="has not answered since"):
-                cell.write(services.record_heartbeat, "node", "binary", 1, 0.0)
+                cell.write(services.record_heartbeats, [services.Beat(host="node", binary="binary")], 0.0)
             with pytest.raises(errors.CellUnavailable, match="has not answered since"):
                 cell.with_timeout(60.0).read(services.list_all)
 

@@ -52,7 +52,7 @@ def test_messages_suit_the_oldest_living_conductor_and_scheduler(api: Database) 
 def test_an_agent_gets_its_recorded_message_form(cell: Database) -> None:
     introduce(cell, "old", "1.0")
     introduce(cell, "new", NEW)
-    cell.write(services.record_heartbeat, "older", AGENT_BINARY, 4)
+    cell.write(services.record_heartbeats, [services.Beat(host="older", binary=AGENT_BINARY, version=4)])
     peers = cell_peers(cell.read, {})
 
     assert [peers(compute.TOPIC, host) for host in ("old", "new", "older", "unheard-of")] == [V1_0, SPAN.newest, V1_0, SPAN.newest]
@@ -106,7 +106,7 @@ def test_a_finalized_later_release_prevents_a_start(api: Database) -> None:
 
 def test_who_is_long_dead_holds_nobody_up(cell: Database) -> None:
     show(cell, "cell", CONDUCTOR_BINARY, "0.9")
-    cell.write(services.record_heartbeat, "h1", AGENT_BINARY, 1, 1.0)
+    cell.write(services.record_heartbeats, [services.Beat(host="h1", binary=AGENT_BINARY)], 1.0)
     with pytest.raises(errors.Misconfigured, match="superconductor-conductor on h1"):
         cell.read(releases.check_cell)
     cell.write(processes.forget_dead, "cell", -LIVE_S)

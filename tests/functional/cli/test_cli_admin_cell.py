@@ -187,7 +187,7 @@ def test_health_of_every_cell_is_asked_at_once(shell: Shell) -> None:
     database = Database(f"sqlite:///{shell.state}/east.db")
     now = time.time()
     for host, seen in (("h1", now), ("h2", now), ("h3", now - 3600)):
-        database.write(services.record_heartbeat, host, AGENT_BINARY, 1, seen)
+        database.write(services.record_heartbeats, [services.Beat(host=host, binary=AGENT_BINARY)], seen)
     database.dispose_connections()
     rows = shell.json("cell list --health")
     assert [(row["Name"], row["Database"], row["Bus"], row["Since"]) for row in rows] == [

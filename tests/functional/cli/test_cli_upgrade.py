@@ -150,7 +150,9 @@ def test_hosts_with_two_or_no_cells_are_reported(site: Site) -> None:
 
 
 def test_services_of_an_older_release(site: Site) -> None:
-    Database(site.east.database_url).write(services.record_heartbeat, "east-h1", AGENT_BINARY, 0, time.time())
+    Database(site.east.database_url).write(
+        services.record_heartbeats, [services.Beat(host="east-h1", binary=AGENT_BINARY, version=0)], time.time()
+    )
     older, _ = site.check(1)["Services"]
     assert older == ("Warning", "agents of an older version: east-h1; upgrade them after conductors and schedulers")
 

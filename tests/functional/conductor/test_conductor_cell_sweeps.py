@@ -76,7 +76,7 @@ class TestSweeps:
 
     def beat(self, site: Site, *hosts: str, binary: str = "superconductor-compute") -> None:
         for host in hosts:
-            site.database.write(services.record_heartbeat, host, binary, 1, time.time())
+            site.database.write(services.record_heartbeats, [services.Beat(host=host, binary=binary)], time.time())
 
     def test_only_builds_on_hosts_that_are_silent_move(self, site: Site) -> None:
         sweep = site.sweep()

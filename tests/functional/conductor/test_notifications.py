@@ -205,7 +205,7 @@ def test_a_transaction_that_is_rolled_back_tells_nothing(database: Database) -> 
 def test_services_tell_when_they_come_change_and_go(database: Database) -> None:
     agent = ("h1", "superconductor-compute")
     for _ in range(2):  # only the first heartbeat is news
-        database.write(services.record_heartbeat, *agent, 1, time.time())
+        database.write(services.record_heartbeats, [services.Beat(host=agent[0], binary=agent[1])], time.time())
     database.write(services.set_disabled, *agent, True, "broken fan", time.time())
     for _ in range(2):  # the host's removal may be repeated, and is told once
         database.write(host_removal.from_cell, *agent, NO_WAIT)

@@ -246,7 +246,9 @@ class TestHosts:
         assert site.cloud.api.read(host_mappings.cell_uuid_by_host)["a3"] == site.uuid_of("cell1")
 
     def test_a_host_in_two_cells_is_told(self, site: Ground) -> None:
-        site.cloud.databases["cell2"].write(services.record_heartbeat, "a1", AGENT_BINARY, 1, time.time())
+        site.cloud.databases["cell2"].write(
+            services.record_heartbeats, [services.Beat(host="a1", binary=AGENT_BINARY)], time.time()
+        )
         assert site.auditor.kinds() == [(hosts.CONFLICT, "a1")]
         assert site.auditor.repair() == [(hosts.CONFLICT, "a1")]
         site.cell("cell2", sa.delete(service_table).where(service_table.c.host == "a1"))
@@ -290,7 +292,9 @@ class TestGuests:
     def at_rest(self, site: Ground, host: str, running: int) -> int:
         """Its agent reports so many guests; returns how many rows are ACTIVE there."""
         site.cell("cell1", sa.update(instance_table).where(instance_table.c.host == host).values(updated_at=LONG_AGO))
-        site.cloud.databases["cell1"].write(services.record_heartbeat, host, AGENT_BINARY, 1, time.time())
+        site.cloud.databases["cell1"].write(
+            services.record_heartbeats, [services.Beat(host=host, binary=AGENT_BINARY)], time.time()
+        )
         applying.tell(site.cloud, "cell1", applying.node(host, running_vms=running))
         site.keep()
         return sum(row.instance.state is State.ACTIVE and row.instance.host == host for row in site.cloud.evidence().rows)

@@ -44,7 +44,7 @@ def test_an_hour_makes_no_difference(
     shell, east = Shell(tmp_path, capsys), Database(sqlite_url(tmp_path, "east"))
     with monkeypatch.context() as there:  # the agent's machine and its conductor's
         there.setattr(time, "time", lambda: real() + skew)
-        east.write(services.record_heartbeat, "e1", AGENT, 1)
+        east.write(services.record_heartbeats, [services.Beat(host="e1", binary=AGENT)])
     assert states(cells, shell, east) == {"command": "up", "API": "UP", "scheduler": "up"}
     with monkeypatch.context() as here:  # the reader's
         here.setattr(time, "time", lambda: real() + skew)
@@ -65,8 +65,8 @@ def test_who_goes_on_looking_counts_heartbeats(tmp_path: Path, monkeypatch: pyte
     for now in looks:
         with monkeypatch.context() as there:
             there.setattr(time, "time", lambda: real() + skew)
-            east.write(services.record_heartbeat, "e2", AGENT, 1)
+            east.write(services.record_heartbeats, [services.Beat(host="e2", binary=AGENT)])
         if now <= 25.0:
-            east.write(services.record_heartbeat, "e1", AGENT, 1)
+            east.write(services.record_heartbeats, [services.Beat(host="e1", binary=AGENT)])
         found.append(liveness.hosts_down(east.read(services.list_all), now))
     assert found == [set(), set(), set(), set(), {"e1"}, {"e1"}]

@@ -82,8 +82,8 @@ def test_heartbeats_are_dated_by_the_database_clock_alone(database: Database, mo
     real = time.time
     with monkeypatch.context() as elsewhere:
         elsewhere.setattr(time, "time", lambda: real() + skew)
-        database.write(services.record_heartbeat, "h1", AGENT, 1)
-        database.write(services.record_heartbeat, "h1", AGENT, 1)
+        database.write(services.record_heartbeats, [services.Beat(host="h1", binary=AGENT)])
+        database.write(services.record_heartbeats, [services.Beat(host="h1", binary=AGENT)])
         database.write(services.introduce_service, Beat(host="h2", binary=AGENT), About(release="1.2", messages="1.0", pid=7), 60.0)
     now = database.read(clock.read)
     one, two = database.read(services.list_seen, AGENT)

@@ -35,10 +35,10 @@ def events(database: Database) -> tuple[FeedEvent, ...]:
 
 
 def test_first_heartbeat_makes_the_service_others_count(database: Database) -> None:
-    database.write(services.record_heartbeat, "h1", AGENT, 1, 10.0)
+    database.write(services.record_heartbeats, [services.Beat(host="h1", binary=AGENT)], 10.0)
     first = database.read(services.get, "h1", AGENT)
     for now in (20.0, 30.0):
-        database.write(services.record_heartbeat, "h1", AGENT, 2, now)
+        database.write(services.record_heartbeats, [services.Beat(host="h1", binary=AGENT, version=2)], now)
 
     expected = Service(uuid=first.uuid, host="h1", binary=AGENT, report_count=3, last_seen=30.0, version=2)
     assert database.read(services.list_all) == [expected]
@@ -58,7 +58,7 @@ def test_gathered_heartbeats_that_change_nothing_are_one_statement(database: Dat
 
 def test_a_gathered_heartbeat_overwrites_no_later_stop(database: Database) -> None:
     early = time.time() - 3600.0
-    database.write(services.record_heartbeat, "h1", AGENT, 1)
+    database.write(services.record_heartbeats, [services.Beat(host="h1", binary=AGENT)])
     database.write(services.record_heartbeats, [Beat(host="h1", binary=AGENT, stopping=True)])
     database.write(services.gathered_heartbeats, [ArrivedBeat(beat=Beat(host="h1", binary=AGENT), at=early)])
     stopped = database.read(services.get, "h1", AGENT)
@@ -88,10 +88,10 @@ def test_two_beats_of_one_service_count_once(database: Database) -> None:
 
 
 def test_disabling_outlasts_heartbeats_and_reaches_the_feed(database: Database) -> None:
-    database.write(services.record_heartbeat, "h1", AGENT, 1, 1.0)
+    database.write(services.record_heartbeats, [services.Beat(host="h1", binary=AGENT)], 1.0)
     assert database.write(services.set_disabled, "h1", AGENT, True, "maintenance", 2.0)
     assert not database.write(services.set_disabled, "h1", AGENT, True, "maintenance", 3.0)
-    database.write(services.record_heartbeat, "h1", AGENT, 1, 4.0)
+    database.write(services.record_heartbeats, [services.Beat(host="h1", binary=AGENT)], 4.0)
 
     service = database.read(services.get, "h1", AGENT)
     assert (service.disabled, service.disabled_reason, service.report_count) == (True, "maintenance", 2)
@@ -104,7 +104,7 @@ def test_disabling_outlasts_heartbeats_and_reaches_the_feed(database: Database) 
 
 
 def test_forcing_down_is_told_by_the_feed(database: Database) -> None:
-    database.write(services.record_heartbeat, "h1", AGENT, 1, 1.0)
+    database.write(services.record_heartbeats, [services.Beat(host="h1", binary=AGENT)], 1.0)
     assert database.write(services.set_forced_down, "h1", AGENT, True, 2.0)
 
     assert database.read(services.get, "h1", AGENT).forced_down
@@ -123,7 +123,7 @@ def test_unknown_service_is_not_found(database: Database) -> None:
 
 
 def test_forgotten_service_is_gone(database: Database) -> None:
-    database.write(services.record_heartbeat, "h1", AGENT, 1, 1.0)
+    database.write(services.record_heartbeats, [services.Beat(host="h1", binary=AGENT)], 1.0)
     database.write(services.delete, "h1", AGENT)
 
     assert database.read(services.list_all) == []

@@ -188,14 +188,14 @@ class TestAlive:
         east = watched.in_cell(watched.east)
 
         def only_e1() -> bool:
-            east.write(services.record_heartbeat, "e1", AGENT_BINARY, 1)
+            east.write(services.record_heartbeats, [services.Beat(host="e1", binary=AGENT_BINARY)])
             return watched.usable() == {"e1"}
 
         assert wait_until(only_e1, 90.0)
 
         def both() -> bool:
-            east.write(services.record_heartbeat, "e1", AGENT_BINARY, 1)
-            east.write(services.record_heartbeat, "e2", AGENT_BINARY, 1)
+            east.write(services.record_heartbeats, [services.Beat(host="e1", binary=AGENT_BINARY)])
+            east.write(services.record_heartbeats, [services.Beat(host="e2", binary=AGENT_BINARY)])
             return watched.usable() == {"e1", "e2"}
 
         assert wait_until(both, 90.0)
@@ -204,7 +204,9 @@ class TestAlive:
         watched = watch()
         watched.add(watched.east, "fresh")
         watched.add(watched.west, "stale")
-        watched.in_cell(watched.west).write(services.record_heartbeat, "stale", AGENT_BINARY, 1, time.time() - 3600)
+        watched.in_cell(watched.west).write(
+            services.record_heartbeats, [services.Beat(host="stale", binary=AGENT_BINARY)], time.time() - 3600
+        )
         watched.freshness.start()
         assert watched.usable() == {"fresh"}
 
@@ -227,7 +229,7 @@ class TestAlive:
         east = watched.in_cell(watched.east)
         east.write(services.record_heartbeats, [services.Beat(host="e1", binary=AGENT_BINARY, stopping=True)], time.time())
         assert watched.becomes("e2")
-        east.write(services.record_heartbeat, "e1", AGENT_BINARY, 1, time.time())
+        east.write(services.record_heartbeats, [services.Beat(host="e1", binary=AGENT_BINARY)], time.time())
         assert watched.becomes("e1", "e2")
 
     def test_a_deleted_service_takes_its_host_out(self, watch: Callable[..., Watched]) -> None:
@@ -290,7 +292,7 @@ class TestCells:
         watched.registry.get(watched.east.uuid).database.dispose_connections()
 
         def east_is_old() -> bool:
-            west.write(services.record_heartbeat, "w1", AGENT_BINARY, 1)
+            west.write(services.record_heartbeats, [services.Beat(host="w1", binary=AGENT_BINARY)])
             return (watched.freshness.ages_by_cell()["east"] or 0.0) > 2.0
 
         assert wait_until(east_is_old, 90.0)

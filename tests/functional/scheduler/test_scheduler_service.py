@@ -61,7 +61,7 @@ class Deployment:
 
     def beat(self, host: str, at: float | None = None) -> None:
         database = self.cells.ground.open("east")
-        database.write(services.record_heartbeat, host, AGENT_BINARY, 1, at)
+        database.write(services.record_heartbeats, [services.Beat(host=host, binary=AGENT_BINARY)], at)
         database.dispose_connections()
 
 

@@ -106,7 +106,7 @@ def test_group_batches_of_one_transaction_share_no_hosts(seed: int) -> None:
     chance = random.Random(seed)
     table = fleet.table([fleet.node(f"h{n}") for n in range(chance.choice((6, 40)))])
     if seed % 3 == 0:  # two nodes of one host
-        table.set_node(fleet.CELLS[0], fleet.node("h0", node="other"))
+        table.set_nodes(fleet.CELLS[0], [fleet.node("h0", node="other")])
     group = fleet.group(GroupPolicy.ANTI_AFFINITY, chance.choice((1, 2)))
     driver, members, places = fleet.driver(), Members(), Counter[str]()
     with table.take_tentatively():

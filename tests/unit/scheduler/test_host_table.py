@@ -37,7 +37,7 @@ def row_of(table: HostTable, host: str) -> int:
 def test_a_host_needs_cell_ledger_and_mapping_agreement() -> None:
     table = HostTable()
     node = fleet.node("h")
-    table.set_node(ONE, node)
+    table.set_nodes(ONE, [node])
     assert not table.eligible[row_of(table, "h")]  # no mapping, no inventory
     table.set_inventory(fleet.inventory(1, node, ONE), now=0.0)
     assert not table.eligible[row_of(table, "h")]  # no mapping
@@ -53,7 +53,7 @@ def test_a_host_mapped_to_another_cell_is_excluded() -> None:
 
 def test_a_namesake_elsewhere_does_not_displace_a_host() -> None:
     table = fleet.table([fleet.node("h", memory_mb_used=100)])
-    table.set_node(TWO, fleet.node("h", memory_mb_used=60000))
+    table.set_nodes(TWO, [fleet.node("h", memory_mb_used=60000)])
     assert table.eligible[row_of(table, "h")]
     assert table.reported_memory_mb[row_of(table, "h")] == 100
 
@@ -61,7 +61,7 @@ def test_a_namesake_elsewhere_does_not_displace_a_host() -> None:
 def test_a_host_moved_to_its_mapped_cell_follows() -> None:
     table = fleet.table([fleet.node("h")])
     table.set_topology(fleet.cells(), {"h": TWO}, {})
-    table.set_node(TWO, fleet.node("h"))
+    table.set_nodes(TWO, [fleet.node("h")])
     assert not table.eligible[row_of(table, "h")], "its agent was just heard of in the cell that it left"
     table.set_service(ONE, "h", float("-inf"), disabled=False, forced_down=False)
     assert table.eligible[row_of(table, "h")]
@@ -87,7 +87,7 @@ def test_room_counted_beyond_the_claims_is_not_free() -> None:
     table = fleet.table([fleet.node("h", memory_mb=1000)])
     row = row_of(table, "h")
     table.set_inventory(fleet.inventory(1, fleet.node("h", memory_mb=1000), ONE, 2, used_memory_mb=200), now=0.0)
-    table.set_node(ONE, fleet.node("h", memory_mb_used=300))
+    table.set_nodes(ONE, [fleet.node("h", memory_mb_used=300)])
     assert table.unaccounted_memory_mb[row] == 100
     assert table.free_memory_mb[row] == 700
     table.set_inventory(fleet.inventory(1, fleet.node("h", memory_mb=1000), ONE, 3, used_memory_mb=500), now=0.0)
@@ -215,12 +215,12 @@ def test_it_grows_and_keeps_what_it_has() -> None:
 
 def test_a_row_of_a_removed_host_is_reused() -> None:
     table = HostTable()
-    table.set_node(ONE, fleet.node("gone", memory_mb_used=5))
-    table.set_node(ONE, fleet.node("stays"))
+    table.set_nodes(ONE, [fleet.node("gone", memory_mb_used=5)])
+    table.set_nodes(ONE, [fleet.node("stays")])
     row = row_of(table, "gone")
     table.keep_nodes(ONE, {("stays", "stays")})
     assert table.find_row("gone", "gone") is None
-    table.set_node(ONE, fleet.node("new"))
+    table.set_nodes(ONE, [fleet.node("new")])
     assert row_of(table, "new") == row
     assert table.reported_memory_mb[row] == 0
     assert table.rows_of["new"] == (row,)
@@ -234,7 +234,7 @@ def test_an_unreported_node_leaves_but_its_claims_stay() -> None:
     table.keep_nodes(ONE, set())
     assert len(table) == 0
     assert not table.eligible[row_of(table, "h")]
-    table.set_node(ONE, node)
+    table.set_nodes(ONE, [node])
     assert table.eligible[row_of(table, "h")]
     assert table.free_vcpus[row_of(table, "h")] == 3
 
@@ -271,7 +271,7 @@ def test_ledger_rows_together_equal_ledger_rows_in_turn(pages: list[list[tuple[i
         tables[0].set_nodes(ONE, nodes[::2])
         tables[0].set_nodes(TWO, nodes[1::2])
         for n, node in enumerate(nodes):
-            tables[1].set_node(homes[f"h{n}"], node)
+            tables[1].set_nodes(homes[f"h{n}"], [node])
     assert seen(tables[0]) == seen(tables[1])
 
 
@@ -304,7 +304,7 @@ def test_who_is_up_follows_heartbeats_silence_and_operators() -> None:
 
     assert up(0.0) == []
     for n, node in enumerate(nodes[:3]):
-        table.set_node(fleet.CELLS[n % 2], node)
+        table.set_nodes(fleet.CELLS[n % 2], [node])
         heard(n, 10.0 + n)
     for since, first in ((5.0, 0), (10.0, 0), (10.5, 1), (11.5, 2), (13.0, 3), (5.0, 0)):
         assert up(since) == names[first:3]
@@ -312,7 +312,7 @@ def test_who_is_up_follows_heartbeats_silence_and_operators() -> None:
     assert up(11.5) == ["h0", "h2"]
     heard(2, 20.0, disabled=True)
     assert up(11.5) == ["h0"]
-    table.set_node(fleet.CELLS[1], nodes[3])
+    table.set_nodes(fleet.CELLS[1], [nodes[3]])
     assert up(11.5) == ["h0"]
     heard(3, 20.0)
     assert up(11.5) == ["h0", "h3"]
@@ -325,9 +325,9 @@ def test_who_is_up_follows_heartbeats_silence_and_operators() -> None:
 def test_it_knows_on_which_hosts_builds_have_failed() -> None:
     table = fleet.table([fleet.node("h1"), fleet.node("h2", failed_builds=2.0)])
     assert table.failing == {row_of(table, "h2")}
-    table.set_node(fleet.CELLS[0], fleet.node("h1", failed_builds=0.5))
+    table.set_nodes(fleet.CELLS[0], [fleet.node("h1", failed_builds=0.5)])
     assert table.failing == {row_of(table, "h1"), row_of(table, "h2")}
-    table.set_node(fleet.CELLS[1], fleet.node("h2"))
+    table.set_nodes(fleet.CELLS[1], [fleet.node("h2")])
     table.remove_row(row_of(table, "h1"))
     assert table.failing == set()
 
@@ -389,7 +389,7 @@ def test_a_host_that_comes_or_goes_is_seen() -> None:
     assert found(table.named_rows, "h1", "h9") == {"h1": [1], "h9": []}
     table.remove_row(1)
     assert found(table.named_rows, "h1") == {"h1": []}
-    table.set_node(fleet.CELLS[0], fleet.node("H9"))
+    table.set_nodes(fleet.CELLS[0], [fleet.node("H9")])
     assert found(table.named_rows, "h9", "h1") == {"h9": [1], "h1": []}
 
 

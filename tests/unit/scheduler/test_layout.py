@@ -121,7 +121,7 @@ def test_a_mapped_host_is_awaited_until_fully_known() -> None:
     assert table.awaits_hosts(since)
     assert not table.awaits_hosts(time.monotonic())
     with table.lock:
-        table.set_node(fleet.CELLS[0], fleet.node("new"))
+        table.set_nodes(fleet.CELLS[0], [fleet.node("new")])
         table.set_service(fleet.CELLS[0], "new", time.monotonic(), disabled=False, forced_down=False)
     assert table.awaits_hosts(since)  # for the ledger
     change(table, {"h0": fleet.CELLS[0]}, [])

@@ -182,9 +182,9 @@ def test_texts_are_forgotten_when_many_or_outdated(monkeypatch: pytest.MonkeyPat
         rows = table.named_rows.of_text(group, f"h2\nh{group}\nh9")
         assert rows is not None
         assert rows.tolist() == [2, group if group < 3 else -1, -1]
-    table.set_node(fleet.CELLS[0], fleet.node("h9"))
+    table.set_nodes(fleet.CELLS[0], [fleet.node("h9")])
     rows = table.named_rows.of_text(4, "h2\nh4\nh9")
     assert rows is not None
     assert rows.tolist() == [2, -1, 3]
-    table.set_node(fleet.CELLS[0], fleet.node("h9", node="other"))
+    table.set_nodes(fleet.CELLS[0], [fleet.node("h9", node="other")])
     assert table.named_rows.of_text(4, "h2\nh4\nh9") is None

@@ -29,7 +29,7 @@ def says(
 ) -> None:
     """A cell is read: its node, and when its agent was heard of."""
     if node is not None:
-        table.set_node(cell, node)
+        table.set_nodes(cell, [node])
     table.set_service(cell, "twin", heard_at, disabled=False, forced_down=forced_down)
 
 
@@ -86,7 +86,7 @@ def test_resources_of_the_other_twin_are_not_counted() -> None:
 def test_the_other_twin_proves_nothing_about_this_one() -> None:
     table = made()
     says(table, OTHER)
-    table.set_node(HOME, TWIN)  # of its agent nothing was heard yet
+    table.set_nodes(HOME, [TWIN])  # of its agent nothing was heard yet
     says(table, OTHER, heard_at=float("-inf"))
     assert usable(table) == []
     says(table, HOME)

@@ -153,7 +153,7 @@ class TestFilter:
         assert left(made, flavor(1, 44)) == ["h1"]
         assert left(made, flavor(6, nodes=2)) == ["h1"]
         assert left(made, flavor(8, nodes=2)) == []  # node 1: 8 - 3 - 2
-        made.set_node(fleet.CELLS[0], msgspec.structs.replace(nodes[0], vcpus_used=9))
+        made.set_nodes(fleet.CELLS[0], [msgspec.structs.replace(nodes[0], vcpus_used=9)])
         assert left(made, flavor(2)) == ["h1"]  # unknown guests have 4 more, on no node
         assert left(made, flavor(3)) == []
 

@@ -110,7 +110,7 @@ class TestFilter:
 class TestTable:
     def test_unknown_guests_count_until_claims_cover_them(self) -> None:
         table, node = gpus(4), fleet.node("h0", resources={"CUSTOM_GPU": 4}, resources_used={"CUSTOM_GPU": 3})
-        table.set_node(fleet.CELLS[0], node)
+        table.set_nodes(fleet.CELLS[0], [node])
         assert free(table) == [1]
         table.set_inventory(fleet.inventory(1, node, fleet.CELLS[0], 2, used_resources={"CUSTOM_GPU": 1}), now=100.0)
         assert free(table) == [0], "a claim comes on top: it may be anything but the guests that are there"
@@ -122,7 +122,7 @@ class TestTable:
     def test_the_first_ledger_word_covers_earlier_reports(self) -> None:
         node = fleet.node("h0", resources={"CUSTOM_GPU": 4}, resources_used={"CUSTOM_GPU": 3})
         table = HostTable()
-        table.set_node(fleet.CELLS[0], node)
+        table.set_nodes(fleet.CELLS[0], [node])
         table.set_inventory(fleet.inventory(1, node, fleet.CELLS[0], 1, used_resources={"CUSTOM_GPU": 3}), now=0.0)
         assert free(table) == [1]
 
@@ -142,7 +142,7 @@ class TestTable:
         table.remove_row(0)
         node = fleet.node("new")
         table.set_inventory(fleet.inventory(9, node, fleet.CELLS[0]), now=0.0)
-        table.set_node(fleet.CELLS[0], node)
+        table.set_nodes(fleet.CELLS[0], [node])
         assert table.hosts == ["new"]
         assert free(table) == [0]
 

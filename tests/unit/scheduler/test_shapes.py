@@ -110,7 +110,7 @@ class World:
         changes = {"running_vms": self.chance.randrange(4), "failed_builds": float(self.chance.randrange(2))}
         attributes = {"traits": self.chance.choice(([], ["SSD"]))}
         told = fleet.node(host, vcpus=16, vcpus_used=self.chance.randrange(8), attributes=attributes, **changes)
-        self.table.set_node(self.homes[host], told)
+        self.table.set_nodes(self.homes[host], [told])
 
     def hear(self) -> None:
         for host in self.chance.sample(list(self.nodes), HOSTS // 2):
