@@ -70,7 +70,7 @@ class UsageChange(NamedTuple):
             self.memory_mb + other.memory_mb,
             self.disk_gb + other.disk_gb,
             self.instances + other.instances,
-            resources.add_pairs(self.resources, other.resources),
+            resources.add_pairs(self.resources, other.resources) if other.resources else self.resources,
         )
 
     def negate_change(self) -> UsageChange:
@@ -339,7 +339,7 @@ def row_after_change(row: Inventory, change: UsageChange, stamp: Stamp) -> Inven
         writer=stamp.writer,
         sequence=stamp.sequence,
         cap_resources=row.cap_resources,
-        used_resources=resources.usage_after(row.used_resources, change.resources),
+        used_resources=resources.usage_after(row.used_resources, change.resources) if change.resources else row.used_resources,
         service_event=row.service_event,
     )
 

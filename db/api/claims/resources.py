@@ -45,8 +45,6 @@ def nonzero_pairs(amounts: Mapping[str, int]) -> Pairs:
 
 
 def add_pairs(one: Pairs, other: Pairs) -> Pairs:
-    if not other:
-        return one
     total = Counter(dict(one))
     total.update(dict(other))
     return nonzero_pairs(total)
@@ -58,7 +56,7 @@ def negate_pairs(amounts: Pairs) -> Pairs:
 
 def usage_after(used: dict[str, int], change: Pairs) -> dict[str, int]:
     """The usage after the change."""
-    return dict(add_pairs(nonzero_pairs(used), change)) if change else used
+    return dict(add_pairs(nonzero_pairs(used), change))
 
 
 _READ = by_index(
