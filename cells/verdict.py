@@ -188,6 +188,8 @@ def _of_move(opened: OpenOperation, seen: Seen) -> OperationVerdict:
         return _two_run(source, twin)
     if source_ended and (twin.may_run or _is_held(twin)):
         return _arrive_verdict(twin)
+    if source is not None and source.may_run and source.task_number > number:  # the twin's host may have forgotten its guest
+        return OperationVerdict(fate=Fate.RETURN)
     if _is_held(twin):
         return _resume_verdict(OperationState.REVERTING)
     has_sent = source_ended or twin.task_number > number or (source is not None and source.task_number >= number)

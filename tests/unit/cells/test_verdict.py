@@ -98,6 +98,7 @@ BACK = row(S, number=NUMBER + 3)
         (Kind.RESIZE, At.BUILDING, (HELD, row(T)), (Fate.RESUME, At.BUILDING)),
         (Kind.RESIZE, At.VERIFY, (HELD, row(T)), (Fate.RESUME, At.VERIFY)),
         (Kind.RESIZE, At.VERIFY, (HELD, row(T, power=Power.HELD, number=NUMBER + 2)), (Fate.RESUME, At.REVERTING)),
+        (Kind.RESIZE, At.REVERTING, (BACK, row(T, power=Power.HELD, number=NUMBER + 2, done=False)), (Fate.RETURN, None)),
         (Kind.MIGRATE, At.BUILDING, (HELD, row(T, State.BUILDING)), (Fate.RESUME, At.BUILDING)),
         (Kind.MIGRATE, At.BUILDING, (HELD, NO_TWIN), (Fate.RETURN, None)),
         (Kind.MIGRATE, At.BUILDING, (GONE, NO_TWIN), (Fate.DELETE, None)),
