@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
+import time
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, TypeVar
 
@@ -110,12 +111,28 @@ class Meter:
             messages=self._count_messages(),
         )
 
+    def wait_settled(self, name: str, count: int, *, pause: float = 0.2, timeout_s: float = 180.0) -> Counter[str]:
+        """The states of the servers whose name begins so, once there are ``count`` and none of them is being built."""
+        query = "SELECT state, COUNT(*) FROM api.instance_mappings WHERE name LIKE %s AND NOT deleted GROUP BY state"
+        give_up = time.monotonic() + timeout_s
+        while True:
+            states: Counter[str] = Counter({str(state): int(n) for state, n in self.query_rows(query, f"{name}%")})
+            if not states["building"] and states.total() >= count:
+                return states
+            assert time.monotonic() < give_up, f"{name}: {dict(states)} after {timeout_s:g} s"
+            time.sleep(pause)
+
+    def wait_active(self, name: str, count: int, *, pause: float = 0.2, timeout_s: float = 180.0) -> None:
+        """Return when all of these are ACTIVE. Raises AssertionError if one is not."""
+        states = self.wait_settled(name, count, pause=pause, timeout_s=timeout_s)
+        assert states.total() == states["active"], f"{name}: {dict(states)}"
+
     def cpu_by_role(self) -> dict[str, float]:
         """CPU seconds of user and kernel by role, of processes that live and of children of theirs that have ended."""
-        used: Counter[str] = Counter()
+        used: defaultdict[str, float] = defaultdict(float)
         for role, process in self._list_processes():
             times = process.cpu_times()
-            used[role] += times.user + times.system + times.children_user + times.children_system  # type: ignore[assignment]  # typed as a count
+            used[role] += times.user + times.system + times.children_user + times.children_system
         return dict(used)
 
     def role_by_pid(self) -> dict[int, str]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import time
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -18,7 +17,6 @@ from bench._script import take_quantile
 from objects.base import Object
 
 T = TypeVar("T")
-SETTLE_TIMEOUT_S = 180.0
 SETTLE_S = 3.0
 """Seconds after the last boot in which what it set off - reports of room, feeds - comes to an end."""
 CLIENT_THREADS = 8
@@ -145,13 +143,13 @@ class Load:
         """POSTs one after the other, each when all servers of the one before are ACTIVE."""
         for number, count in enumerate(posts):
             self._client.boot_servers(f"{name}{number}-", count)
-            self._wait(name, sum(posts[: number + 1]), 0.02)
+            self._meter.wait_active(name, sum(posts[: number + 1]), pause=0.02)
 
     def _run_singles(self, name: str, posts: Sequence[int]) -> None:
         """From several clients that do not wait."""
         with ThreadPoolExecutor(CLIENT_THREADS) as pool:
             list(pool.map(lambda n: self._client.boot_servers(f"{name}{n}-"), range(len(posts))))
-        self._wait(name, len(posts), 0.2)
+        self._meter.wait_active(name, len(posts))
 
     def _run_polled(self, name: str, posts: Sequence[int]) -> None:
         """From several clients, each of which asks for its server until it is ACTIVE."""
@@ -163,7 +161,7 @@ class Load:
 
         with ThreadPoolExecutor(CLIENT_THREADS) as pool:
             list(pool.map(boot_and_poll, range(len(posts))))
-        self._wait(name, len(posts), 0.2)
+        self._meter.wait_active(name, len(posts))
 
     def _run_timed(self, name: str, run: Callable[[str, Sequence[int]], None], posts: Sequence[int]) -> Took:
         """``posts``: the number of servers of each."""
@@ -187,18 +185,6 @@ class Load:
             others=max(0.0, machine_cpu - client_cpu - sum(used.values())) * 1000 / boots,
             load=os.getloadavg()[0],
         )
-
-    def _wait(self, name: str, count: int, pause: float) -> None:
-        """Until so many servers whose name begins so are ACTIVE. Fails at once if one is in ERROR."""
-        give_up = time.monotonic() + SETTLE_TIMEOUT_S
-        query = "SELECT state, COUNT(*) FROM api.instance_mappings WHERE name LIKE %s GROUP BY state"
-        while True:
-            state_counts: Counter[str] = Counter({str(state): int(n) for state, n in self._meter.query_rows(query, f"{name}%")})
-            if state_counts["active"] >= count:
-                return
-            assert not state_counts["error"], f"{name}: {dict(state_counts)}"
-            assert time.monotonic() < give_up, f"{name}: {dict(state_counts)} after {SETTLE_TIMEOUT_S:g} s"
-            time.sleep(pause)
 
 
 def _client_cpu() -> float:

@@ -7,6 +7,7 @@ import http.client
 import itertools
 import json
 import os
+import signal
 import sys
 import tempfile
 import threading
@@ -101,6 +102,7 @@ def running_region(
 
     The script ends where no region can be had: well in its short form if that is accepted, as by ``make test``.
     """
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))  # through everything that stops the region
     for name in os.environ.keys() - clean_environment().keys():  # processes of a region read their files only
         del os.environ[name]
     with tempfile.TemporaryDirectory(prefix="superconductor-bench-") as name:

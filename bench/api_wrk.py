@@ -28,7 +28,6 @@ from bench._place import IMAGE, SMALL, Bench, end_unmeasured, running_region
 from bench._script import parser_of, print_table
 from deploy import packages
 from deploy.servers import Unavailable
-from service.periodic import wait_until
 
 PROGRAM = "wrk"
 IDLE_S = 3.0
@@ -82,8 +81,7 @@ class Wrk:
 def measure_requests(bench: Bench, options: argparse.Namespace) -> list[list[str]]:
     servers, client = options.servers, bench.client
     server = client.boot_servers("fill", servers)
-    query = "SELECT COUNT(*) FROM api.instance_mappings WHERE state = 'active'"
-    assert wait_until(lambda: int(bench.meter.query_rows(query)[0][0]) == servers, 300.0, pause=0.5)
+    bench.meter.wait_active("fill", servers, pause=0.5, timeout_s=300.0)
     wrk = Wrk(bench, options)
     new = {"server": {"name": "wrk", "flavorRef": client.flavor, "imageRef": IMAGE}}
     return [

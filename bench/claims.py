@@ -17,12 +17,10 @@ from __future__ import annotations
 import multiprocessing
 import statistics
 import sys
-import threading
 import time
-from collections import Counter, defaultdict, deque
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter, deque
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from itertools import chain
 from pathlib import Path
 from threading import Barrier
@@ -31,7 +29,6 @@ from typing import NamedTuple
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import msgspec
-import sqlalchemy as sa
 
 from bench import _ledger
 from bench._script import describe_percentiles, parser_of
@@ -48,7 +45,6 @@ SETTINGS = SchedulerSettings(warm_up=0.0, service_down_time=1e6)
 """No agent reports here."""
 SPREADING = msgspec.structs.replace(SETTINGS, enabled_weighers=SPREADING_WEIGHERS)
 THREADS = 8
-TABLES = ("build_requests", "epochs", "inventories", "allocations", "decisions")
 HELD_CLAIMS = 32
 """Claims that a thread lets stand in a fleet that is almost full, before it gives back the oldest."""
 
@@ -112,39 +108,13 @@ def measure_rate(size: Size) -> None:
         print(f"{server}, {size.hosts} hosts, {size.threads} threads: {count / took:.0f} claims/s, {describe_percentiles(seconds)}")
         print(f"  {burnt / count * 1e3:.2f} ms of this process's CPU per claim")
         counted = _ledger.lease_requests(site.database, max(1, count // 6))  # apart: counting takes time too
-        with StatementCounter() as counter, statement_times() as times:
+        with StatementCounter() as counter:
             by_threads(scheduler, counted, size.threads)
         executions = sum(figures.executions for figures in counter.totals_by_database().values())
         print(f"  {executions / len(counted):.2f} statements per claim")
         print(f"  {describe_groups(_ledger.group_sizes(site.database))}")
-        for statement, figures in times.items():
-            print(f"  {statement:<40} {len(figures):>6} times, median {statistics.median(figures) * 1e3:.2f} ms")
         check_claims(site)
         site.database.dispose_connections()
-
-
-@contextmanager
-def statement_times() -> Iterator[dict[str, list[float]]]:
-    """Seconds that each statement took, by its beginning and the table it is about, of all databases of this process."""
-    times: defaultdict[str, list[float]] = defaultdict(list)
-
-    def start_timer(tx: object, cursor: object, statement: str, parameters: object, context: object, many: bool) -> None:
-        running.began = time.perf_counter()
-
-    def note_time(tx: object, cursor: object, statement: str, parameters: object, context: object, many: bool) -> None:
-        table = next((word for word in statement.split() if word in TABLES), "")
-        times[f"{statement.split(maxsplit=1)[0]} {table}{' FOR UPDATE' if 'FOR UPDATE' in statement else ''}"].append(
-            time.perf_counter() - running.began
-        )
-
-    running = threading.local()
-    sa.event.listen(sa.Engine, "before_cursor_execute", start_timer)
-    sa.event.listen(sa.Engine, "after_cursor_execute", note_time)
-    try:
-        yield times
-    finally:
-        sa.event.remove(sa.Engine, "before_cursor_execute", start_timer)
-        sa.event.remove(sa.Engine, "after_cursor_execute", note_time)
 
 
 def by_threads(scheduler: SchedulerManager, leased: Sequence[RequestSpec], threads: int = THREADS) -> list[float]:

@@ -23,6 +23,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -113,11 +114,11 @@ def affinity_member(fleet: Fleet) -> SpecAndSlots:
     return spec_of(fleet, batch_id=spec.batch_id, fences=spec.fences, group=group), members_on(group, [row.host] * MEMBERS)
 
 
-def spec_of(fleet: Fleet, count: int = 1, **changes: object) -> RequestSpec:
+def spec_of(fleet: Fleet, count: int = 1, **changes: Any) -> RequestSpec:
     """A request for so many servers of some flavor."""
-    values: dict[str, object] = {"batch_id": str(uuid.uuid4()), "flavor": fleet.choose_flavor(), "num_instances": count}
+    values: dict[str, Any] = {"batch_id": str(uuid.uuid4()), "flavor": fleet.choose_flavor(), "num_instances": count}
     values["fences"] = dict.fromkeys((str(uuid.uuid4()) for _ in range(count)), 1)
-    return RequestSpec(request_id="req-bench", project_id="p", user_id="u", name="server", **(values | changes))  # type: ignore[arg-type]  # checked where it is read
+    return RequestSpec(request_id="req-bench", project_id="p", user_id="u", name="server", **(values | changes))
 
 
 def group_of(policy: GroupPolicy) -> ServerGroup:

@@ -46,7 +46,6 @@ from deploy.local.shape import Shape
 from images import spark
 from images.store import FolderStore
 from objects.base import Object
-from service.periodic import wait_until
 from tests.support import libvirt_host
 from tests.support.libvirt_driver import add_spark, guest, opened, settings_of, spawn, spec
 
@@ -196,8 +195,7 @@ def measure_idle(console: Console, sizes: Sizes, *, smoke: bool) -> None:
     with running_region(SHAPE, smoke=smoke, messages=False, prepare=start_daemons) as bench:
         full, empty = daemons
         bench.client.boot_servers("idle", sizes.guests, full)
-        query = "SELECT COUNT(*) FROM api.instance_mappings WHERE state = 'active'"
-        assert wait_until(lambda: int(bench.meter.query_rows(query)[0][0]) == sizes.guests, PATIENCE_S, pause=0.1), "not ACTIVE"
+        bench.meter.wait_active("idle", sizes.guests, timeout_s=PATIENCE_S)
         pids = bench.region.table.pids_by_member()
         groups = {f"agent of {sizes.guests} guests": pids[full], "agent of none": pids[empty]}
         libvirtds = {name: [pid for pid in (daemon.daemon_pid,) if pid is not None] for name, daemon in daemons.items()}

@@ -16,10 +16,8 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
@@ -30,6 +28,7 @@ from bench._script import parser_of
 from deploy.local.shape import Role, Shape
 from deploy.local.start import Start
 from objects.base import Object
+from service.periodic import wait_until
 
 SETTLE_TIMEOUT_S = 180.0
 CLIENT_THREADS = 8
@@ -92,7 +91,8 @@ class Promises:
         uuids = [str(row[0]) for row in self._meter.query_rows("SELECT instance_uuid FROM api.instance_mappings WHERE NOT deleted")]
         with ThreadPoolExecutor(CLIENT_THREADS) as pool:
             list(pool.map(self._client.delete, uuids))
-        self._wait("SELECT COUNT(*) FROM api.allocations", lambda rows: rows[0][0] == 0)
+        query = "SELECT COUNT(*) FROM api.allocations"
+        assert wait_until(lambda: not self._meter.query_rows(query)[0][0], SETTLE_TIMEOUT_S, pause=0.1), "claims are left"
 
     def check_restarts(self) -> None:
         """Every process stopped and started again while boots come."""
@@ -102,7 +102,7 @@ class Promises:
         Start(self._region, patience=240.0).restart_members(names)
         took = time.monotonic() - began
         sent, failed = load.stop()
-        states = self._wait_settled("steady", sent)
+        states = self._meter.wait_settled("steady", sent)
         done = f"{len(names)} processes restarted one after the other in {took:.0f} s"
         self._print_line(f"{done}: {sent} boots meanwhile, {len(failed)} requests failed, {dict(states)}")
         assert not failed, failed[:3]
@@ -111,24 +111,7 @@ class Promises:
     def _boot_at_once(self, name: str, count: int) -> Counter[str]:
         with ThreadPoolExecutor(CLIENT_THREADS) as pool:
             list(pool.map(lambda n: self._client.boot_servers(f"{name}{n}-"), range(count)))
-        return self._wait_settled(name, count)
-
-    def _wait_settled(self, name: str, count: int) -> Counter[str]:
-        """The states of so many servers, once none is being built."""
-        query = "SELECT state, COUNT(*) FROM api.instance_mappings WHERE name LIKE %s AND NOT deleted GROUP BY state"
-
-        def is_over(rows: tuple[tuple[Any, ...], ...]) -> bool:
-            counts = {str(state): int(n) for state, n in rows}
-            return "building" not in counts and sum(counts.values()) >= count
-
-        return Counter({str(state): int(n) for state, n in self._wait(query, is_over, f"{name}%")})
-
-    def _wait(self, query: str, over: Callable[[tuple[tuple[Any, ...], ...]], bool], *values: str) -> tuple[tuple[Any, ...], ...]:
-        give_up = time.monotonic() + SETTLE_TIMEOUT_S
-        while not over(rows := self._meter.query_rows(query, *values)):
-            assert time.monotonic() < give_up, f"{query}: {rows} after {SETTLE_TIMEOUT_S:g} s"
-            time.sleep(0.1)
-        return rows
+        return self._meter.wait_settled(name, count)
 
     def _print_line(self, text: str) -> None:
         self._console.print(text, markup=False, highlight=False)

@@ -17,7 +17,6 @@ import sys
 import time
 from collections import Counter, defaultdict
 from collections.abc import Mapping
-from functools import partial
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
@@ -30,9 +29,7 @@ from bench._place import SMALL, Client, CountingBacking, running_region
 from bench._script import EVERY, parser_of, print_table
 from deploy.local.region import Region
 from deploy.local.shape import Shape
-from service.periodic import wait_until
 
-BOOT_TIMEOUT_S = 60.0
 TEXT_WIDTH = 110
 FORGET = "TRUNCATE performance_schema.events_statements_history_long"
 READ = """
@@ -100,14 +97,9 @@ def measure_boots(listener: Listener, meter: Meter, client: Client, number: int,
     counts, asked_at = meter.read_counts(), time.monotonic()
     cpu, begun = meter.cpu_by_role(), time.monotonic()
     listener.forget_statements()
-    query = "SELECT COUNT(*) FROM api.instance_mappings WHERE name LIKE 'alone%%' AND state = 'active'"
-
-    def is_active(servers: int) -> bool:
-        return int(meter.query_rows(query)[0][0]) >= servers
-
     for done in range(number):
         client.boot_servers(f"alone{done}-")
-        assert wait_until(partial(is_active, done + 1), BOOT_TIMEOUT_S), "not ACTIVE"
+        meter.wait_active("alone", done + 1, pause=0.02)
     used, boot_seconds = subtract_values(meter.cpu_by_role(), cpu), time.monotonic() - begun
     time.sleep(SETTLE_S)
     statement_counts, taken = listener.read_statements(), time.monotonic() - begun

@@ -25,7 +25,6 @@ from scheduler.framework.settings import SchedulerSettings
 
 STATE_FOLDER = ".state"
 """In the folder of the results: what is needed to go on with a replay that was interrupted."""
-HASH_BLOCK = 1 << 20
 
 Progress = Callable[[int, int], None]
 """Gets the servers that all replays together have had, and will have."""
@@ -180,11 +179,8 @@ def _make_task(question: Question, policy: Policy, demand: Demand) -> ReplayTask
 
 
 def _hash_of(path: Path) -> str:
-    digest = hashlib.sha256()
     with path.open("rb") as file:
-        while block := file.read(HASH_BLOCK):
-            digest.update(block)
-    return digest.hexdigest()
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _read_kept(file: Path) -> KeptReplay | None:

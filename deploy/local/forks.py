@@ -122,7 +122,7 @@ def plan_agents(forks: Forks, folder: Path) -> list[tuple[cfg.ConfigOpts, Plan]]
     """What to run for ``plan_agents``."""
     listings = (compute_opts.list_opts(), images_opts.list_opts(), upgrade_levels.list_opts())
     parts = [[(_load_conf(folder, group.files, *listings), group.hosts) for group in one] for one in forks.agents]
-    return [(part[0][0], Plan(make=lambda part=part: AgentsRole(part))) for part in parts]  # type: ignore[misc]  # bound at once
+    return [(part[0][0], Plan(make=partial(AgentsRole, part))) for part in parts]
 
 
 def plan_conductors(forks: Forks, folder: Path) -> list[tuple[cfg.ConfigOpts, Plan]]:
