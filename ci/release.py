@@ -1,8 +1,9 @@
-"""Make a release of the checked-out commit: its wheel in ``dist/`` and the tag ``vVERSION``. It publishes neither.
+"""Make a release of the checked-out commit: its wheel in ``dist/`` and the tag ``VERSION``. It publishes neither.
 
     make release
 
 ``setup.cfg`` has the version. The newest section of ``CHANGELOG.md`` must name it with its date. Run the whole check first.
+The subject of the commit is ``release: VERSION``, by which clones without tags find it.
 """
 
 from __future__ import annotations
@@ -43,15 +44,18 @@ def main() -> int:
     if _run_git("status", "--porcelain"):
         print("Commit or discard your changes first: a release is made of a commit")
         return 1
-    if _run_git("tag", "--list", f"v{name}"):
-        print(f"The tag v{name} exists: raise the version in setup.cfg, or remove the tag")
+    if _run_git("log", "-1", "--format=%s") != f"release: {name}":
+        print(f"The subject of this commit is not 'release: {name}', by which clones without tags find it")
+        return 1
+    if _run_git("tag", "--list", name):
+        print(f"The tag {name} exists: raise the version in setup.cfg, or remove the tag")
         return 1
     try:
         built = wheels.build_wheel(ROOT / "dist")
     except wheels.NotBuilt:
         return 1
-    _run_git("tag", "--annotate", f"v{name}", "--message", f"Superconductor {name}")
-    print(f"Made {built.relative_to(ROOT)} and the tag v{name}")
+    _run_git("tag", "--annotate", name, "--message", f"Superconductor {name}")
+    print(f"Made {built.relative_to(ROOT)} and the tag {name}")
     return 0
 
 

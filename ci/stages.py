@@ -49,9 +49,6 @@ Files count, not tests: a fixture that fails once, such as a region that does no
 unsteady: list[str] = []
 """Tests that failed in company and passed by themselves, and runs of chaos that failed once: named last of all, to be mended."""
 
-FIRST_SCHEMA = "db/api/migrations/versions/0040_initial.py"
-"""No older release can be upgraded to this one: until there is a tag, the commit that added this is the older release."""
-
 MIXED = ("--seed", "1", "--duration", "45", "--rate", "2", "--faults", "kill,stop,cut")
 """A run with two releases starts every process three times. The faults that need operators' commands are left to longer runs."""
 
@@ -320,11 +317,11 @@ def run_mixed_releases() -> None:
 
 
 def older_release() -> str:
-    """The tag of the release before this one, or of this one if it was made already; in a clone without tags the oldest commit."""
+    """The newest release before this commit: its tag, or in a clone without tags its commit; empty if there is none."""
     git = ("git", "-C", str(ROOT))
     for question in (
-        ("describe", "--tags", "--abbrev=0", "--match", "[0-9]*"),
-        ("log", "-1", "--diff-filter=A", "--format=%H", "--", FIRST_SCHEMA),
+        ("describe", "--tags", "--abbrev=0", "--match", "[0-9]*", "HEAD^"),
+        ("log", "-1", "--format=%H", "--grep", "^release: [0-9]", "HEAD^"),
     ):
         if answer := subprocess.run((*git, *question), check=False, capture_output=True, text=True).stdout.strip():
             return answer
