@@ -79,6 +79,7 @@ COMMANDS: tuple[tuple[str, str, str], ...] = (
     ("hold release", "cli.servers.hold:HoldRelease", "release holds, so that their hosts are free again"),
     ("lab replay", "cli.lab.replay:LabReplay", "replay a trace of servers under several configurations, without a deployment"),
     ("lab record", "cli.lab.record:LabRecord", "write this deployment's past as a trace that can be replayed"),
+    ("nova status", "cli.nova.status:NovaStatus", "show what is read of an existing OpenStack Nova"),
     ("db sync", "cli.databases.db:DbSync", "bring the schemas of the databases up to date"),
     ("db version", "cli.databases.db:DbVersion", "show the schema version of each database"),
     ("db restored", "cli.databases.restored:DbRestored", "compare a database from a backup with the others, and adopt what runs"),
@@ -224,6 +225,7 @@ GROUPS: tuple[tuple[str, tuple[tuple[str, str], ...]], ...] = (
     ),
     ("cells", (("cell", "register cells, change, check and delete them"),)),
     ("lab", (("lab", "replay traces through the scheduler, without a deployment"),)),
+    ("beside Nova", (("nova", "watch an existing OpenStack Nova: status"),)),
     (
         "databases and configuration",
         (

@@ -27,11 +27,11 @@ class EscapingConsole(Console):
             yield segment if words == segment.text else segment._replace(text=words)
 
 
-def console_on(out: Any) -> Console:
-    """A console that writes plain text where ``out`` is no terminal."""
+def console_on(out: Any, width: int = LINE_WIDTH) -> Console:
+    """A console that writes plain text, in lines of ``width``, where ``out`` is no terminal."""
     if out.isatty():
         return EscapingConsole(file=inner_stream(out), highlight=False)
-    return EscapingConsole(file=inner_stream(out), width=LINE_WIDTH, height=1, highlight=False)  # a dumb terminal needs both
+    return EscapingConsole(file=inner_stream(out), width=width, height=1, highlight=False)  # a dumb terminal needs both
 
 
 def table_of(title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> Table:

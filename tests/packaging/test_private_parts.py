@@ -17,7 +17,21 @@ from typing import NamedTuple
 import pytest
 
 ROOT = Path(__file__).parents[2]
-ROOMS = ("api", "cells", "cli", "compute", "conductor", "db", "images", "lab", "objects", "rpc", "scheduler", "service")
+ROOMS = (
+    "api",
+    "beside_nova",
+    "cells",
+    "cli",
+    "compute",
+    "conductor",
+    "db",
+    "images",
+    "lab",
+    "objects",
+    "rpc",
+    "scheduler",
+    "service",
+)
 
 
 class Part(NamedTuple):

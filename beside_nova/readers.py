@@ -1,0 +1,292 @@
+"""The statements on Nova's and Placement's databases. Each function takes a connection of ``database.NovaDatabase.read``."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from datetime import datetime
+from typing import Any, NamedTuple
+
+import msgspec
+import sqlalchemy as sa
+
+from beside_nova import schema
+from beside_nova.records import (
+    ApiFacts,
+    InventoryRecord,
+    NovaAggregate,
+    NovaCell,
+    NovaNode,
+    NovaService,
+    Provider,
+)
+from objects.flavor import Flavor
+
+IN_LIST_SIZE = 1_000
+"""Values in one ``IN``: more of them are asked for in several statements."""
+
+
+def pages_of(values: Collection[Any]) -> Iterator[list[Any]]:
+    """The values in lists that fit into an ``IN``."""
+    ordered = sorted(values)
+    for start in range(0, len(ordered), IN_LIST_SIZE):
+        yield ordered[start : start + IN_LIST_SIZE]
+
+
+# -- Nova's API database -------------------------------------------------------------------------------------------------------
+
+
+def api_watermark(connection: sa.Connection) -> tuple[object, ...]:
+    """A value that changes whenever cells, host mappings or aggregates do. One statement.
+
+    Rows of these tables are really deleted, so counts and highest IDs tell of what came and went, and times of what was updated.
+    """
+    cells, homes, groups = schema.cell_mappings.c, schema.host_mappings.c, schema.aggregates.c
+    hosts, metadata = schema.aggregate_hosts.c, schema.aggregate_metadata.c
+    parts = [
+        sa.select(sa.func.count(homes.id), sa.func.max(homes.id), sa.func.max(homes.updated_at)),
+        sa.select(sa.func.count(groups.id), sa.func.max(groups.id), sa.func.max(groups.updated_at)),
+        sa.select(sa.func.count(hosts.id), sa.func.max(hosts.id), sa.null()),
+        sa.select(sa.func.count(metadata.id), sa.func.max(metadata.id), sa.func.max(metadata.updated_at)),
+        sa.select(sa.func.count(cells.id), sa.func.sum(sa.func.coalesce(cells.disabled, 0)), sa.null()),
+    ]
+    return tuple(tuple(row) for row in connection.execute(sa.union_all(*parts)))
+
+
+def read_api(connection: sa.Connection) -> ApiFacts:
+    """Cells, host mappings and aggregates. Five statements."""
+    c = schema.cell_mappings.c
+    cells = [
+        NovaCell(row.id, row.uuid, row.name or row.uuid, row.database_connection or "", bool(row.disabled))
+        for row in connection.execute(sa.select(c.id, c.uuid, c.name, c.database_connection, c.disabled).order_by(c.id))
+    ]
+    homes = schema.host_mappings.c
+    hosts: defaultdict[int, list[str]] = defaultdict(list)
+    members = schema.aggregate_hosts.c
+    for number, host in connection.execute(sa.select(members.aggregate_id, members.host)):
+        hosts[number].append(host)
+    metadata: defaultdict[int, dict[str, str]] = defaultdict(dict)
+    values = schema.aggregate_metadata.c
+    for number, key, value in connection.execute(sa.select(values.aggregate_id, values.key, values.value)):
+        metadata[number][key] = value
+    groups = schema.aggregates.c
+    return ApiFacts(
+        cells=tuple(cells),
+        homes=dict(map(tuple, connection.execute(sa.select(homes.host, homes.cell_id)))),
+        aggregates=tuple(
+            NovaAggregate(number, uuid or "", name or "", tuple(sorted(hosts[number])), dict(metadata[number]))
+            for number, uuid, name in connection.execute(sa.select(groups.id, groups.uuid, groups.name).order_by(groups.id))
+        ),
+    )
+
+
+def list_flavors(connection: sa.Connection) -> list[Flavor]:
+    """All flavors. Two statements."""
+    specs: defaultdict[int, dict[str, str]] = defaultdict(dict)
+    extra = schema.flavor_extra_specs.c
+    for number, key, value in connection.execute(sa.select(extra.flavor_id, extra.key, extra.value)):
+        specs[number][key] = value or ""
+    return [
+        Flavor(
+            flavor_id=row.flavorid,
+            name=row.name,
+            vcpus=row.vcpus,
+            memory_mb=row.memory_mb,
+            root_gb=row.root_gb or 0,
+            ephemeral_gb=row.ephemeral_gb or 0,
+            swap_mb=row.swap or 0,
+            is_public=bool(row.is_public),
+            disabled=bool(row.disabled),
+            extra_specs=specs[row.id],
+        )
+        for row in connection.execute(sa.select(schema.flavors).order_by(schema.flavors.c.id))
+    ]
+
+
+# -- the databases of cells ----------------------------------------------------------------------------------------------------
+
+
+class CellFacts(NamedTuple):
+    """``node_count``: of all nodes that are not deleted; ``nodes`` may be those that have changed only."""
+
+    nodes: tuple[NovaNode, ...]
+    services: tuple[NovaService, ...]
+    node_count: int
+
+
+def read_cell(connection: sa.Connection, since: datetime | None = None, *, all_services: bool = True) -> CellFacts:
+    """Nodes and compute services; with ``since``, nodes that have reported since then (UTC). Three statements.
+
+    ``all_services`` False: of services, too, those that have reported since then. What operators change of one counts as a report.
+    """
+    nodes, services = schema.compute_nodes.c, schema.services.c
+    changed_at = sa.func.coalesce(nodes.updated_at, nodes.created_at)
+    seen_at = sa.func.coalesce(services.last_seen_up, services.updated_at, services.created_at)
+    of_nodes = sa.select(
+        nodes.uuid,
+        nodes.host,
+        nodes.hypervisor_hostname,
+        nodes.vcpus,
+        nodes.memory_mb,
+        nodes.local_gb,
+        nodes.hypervisor_type,
+        nodes.hypervisor_version,
+        nodes.supported_instances,
+        nodes.stats,
+        nodes.host_ip,
+        nodes.running_vms,
+        changed_at,
+    ).where(nodes.deleted == 0)
+    of_services = sa.select(services.host, services.disabled, services.forced_down, seen_at).where(
+        services.deleted == 0, services.binary == "nova-compute"
+    )
+    if since is not None:
+        of_nodes = of_nodes.where(changed_at >= since)
+    if since is not None and not all_services:
+        of_services = of_services.where(sa.or_(services.updated_at >= since, services.created_at >= since))
+    return CellFacts(
+        nodes=tuple(
+            NovaNode(
+                uuid=uuid or "",
+                host=host or "",
+                node=node or "",
+                vcpus=vcpus,
+                memory_mb=memory_mb,
+                local_gb=local_gb,
+                hypervisor_type=kind or "",
+                hypervisor_version=version or 0,
+                supported_instances=supported or "",
+                stats=stats or "",
+                host_ip=host_ip or "",
+                running_vms=running_vms or 0,
+                changed_at=changed,
+            )
+            for (
+                uuid,
+                host,
+                node,
+                vcpus,
+                memory_mb,
+                local_gb,
+                kind,
+                version,
+                supported,
+                stats,
+                host_ip,
+                running_vms,
+                changed,
+            ) in connection.execute(of_nodes)
+        ),
+        services=tuple(
+            NovaService(host, bool(disabled), bool(forced_down), seen)
+            for host, disabled, forced_down, seen in connection.execute(of_services)
+        ),
+        node_count=connection.execute(sa.select(sa.func.count(nodes.id)).where(nodes.deleted == 0)).scalar_one(),
+    )
+
+
+# -- Placement's database ------------------------------------------------------------------------------------------------------
+
+
+def list_generations(connection: sa.Connection, since: datetime | None = None) -> dict[int, int]:
+    """The generation of each provider, by its number; with ``since``, of those that have changed since then (UTC).
+
+    Placement raises it with each change of allocations, inventories, traits and aggregates.
+    """
+    c = schema.resource_providers.c
+    query = sa.select(c.id, c.generation)
+    if since is not None:
+        query = query.where(sa.func.coalesce(c.updated_at, c.created_at) >= since)
+    return {number: generation or 0 for number, generation in connection.execute(query)}
+
+
+def read_providers(
+    connection: sa.Connection, numbers: Collection[int] | None = None, without: Sequence[str] = ()
+) -> dict[int, Provider]:
+    """Providers with all that belongs to them, by number; None: all. ``without``: consumers whose allocations do not count.
+
+    Seven statements, and five for each further thousand of ``numbers``.
+    """
+    names = {table: dict(map(tuple, connection.execute(sa.select(table.c.id, table.c.name)))) for table in _NAME_TABLES}
+    providers: dict[int, Provider] = {}
+    for page in [None] if numbers is None else pages_of(numbers):
+        providers |= _providers_of_page(connection, page, without, names)
+    return providers
+
+
+_NAME_TABLES = (schema.resource_classes, schema.traits)
+
+
+def _providers_of_page(
+    connection: sa.Connection, page: Sequence[int] | None, without: Sequence[str], names: Mapping[sa.Table, Mapping[int, str]]
+) -> dict[int, Provider]:
+    classes, trait_names = names[schema.resource_classes], names[schema.traits]
+
+    def of_page(query: Any, column: sa.Column[Any]) -> Any:
+        return connection.execute(query if page is None else query.where(column.in_(page)))
+
+    inventory: defaultdict[int, dict[str, InventoryRecord]] = defaultdict(dict)
+    i = schema.inventories.c
+    fields = (i.total, i.reserved, i.min_unit, i.max_unit, i.step_size, i.allocation_ratio)
+    for number, name, *values in of_page(sa.select(i.resource_provider_id, i.resource_class_id, *fields), i.resource_provider_id):
+        inventory[number][classes[name]] = InventoryRecord(*values)
+
+    used: defaultdict[int, dict[str, int]] = defaultdict(dict)
+    consumers: defaultdict[int, int] = defaultdict(int)
+    a = schema.allocations.c
+    usage = sa.select(a.resource_provider_id, a.resource_class_id, sa.func.sum(a.used), sa.func.count(a.id))
+    if without:
+        usage = usage.where(a.consumer_id.not_in(without))
+    for number, name, amount, count in of_page(usage.group_by(a.resource_provider_id, a.resource_class_id), a.resource_provider_id):
+        used[number][classes[name]] = int(amount)
+        consumers[number] = max(consumers[number], count)  # a consumer has one row for each class that it uses
+
+    traits: defaultdict[int, set[str]] = defaultdict(set)
+    t = schema.resource_provider_traits.c
+    for number, trait in of_page(sa.select(t.resource_provider_id, t.trait_id), t.resource_provider_id):
+        traits[number].add(trait_names[trait])
+
+    aggregates: defaultdict[int, set[str]] = defaultdict(set)
+    g, of = schema.placement_aggregates.c, schema.resource_provider_aggregates.c
+    pairs = sa.select(of.resource_provider_id, g.uuid).join_from(
+        schema.resource_provider_aggregates, schema.placement_aggregates, g.id == of.aggregate_id
+    )
+    for number, uuid in of_page(pairs, of.resource_provider_id):
+        aggregates[number].add(uuid)
+
+    p = schema.resource_providers.c
+    return {
+        row.id: Provider(
+            number=row.id,
+            uuid=row.uuid,
+            name=row.name or "",
+            generation=row.generation or 0,
+            root=row.root_provider_id or row.id,
+            inventory=inventory[row.id],
+            used=used[row.id],
+            consumers=consumers[row.id],
+            traits=frozenset(traits[row.id]),
+            aggregates=frozenset(aggregates[row.id]),
+        )
+        for row in of_page(sa.select(p.id, p.uuid, p.name, p.generation, p.root_provider_id), p.id)
+    }
+
+
+def providers_of_consumers(connection: sa.Connection, consumers: Collection[str]) -> dict[str, set[int]]:
+    """The numbers of the providers on which each of these consumers has allocations."""
+    a = schema.allocations.c
+    places: defaultdict[str, set[int]] = defaultdict(set)
+    for page in pages_of(consumers):
+        query = sa.select(a.consumer_id, a.resource_provider_id).where(a.consumer_id.in_(page)).distinct()
+        for consumer, number in connection.execute(query):
+            places[consumer].add(number)
+    return dict(places)
+
+
+def parse_object(text: str) -> dict[str, Any]:
+    """A JSON object; empty if the text is none."""
+    try:
+        value = msgspec.json.decode(text or "{}")
+    except msgspec.DecodeError:
+        return {}
+    return value if isinstance(value, dict) else {}

@@ -1,0 +1,1 @@
+"""``nova``: commands that watch an existing OpenStack Nova. They read its databases, and write nothing."""
