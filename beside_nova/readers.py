@@ -16,6 +16,8 @@ from beside_nova.records import (
     InventoryRecord,
     NovaAggregate,
     NovaCell,
+    NovaGroup,
+    NovaInstance,
     NovaNode,
     NovaService,
     Provider,
@@ -290,3 +292,114 @@ def parse_object(text: str) -> dict[str, Any]:
     except msgspec.DecodeError:
         return {}
     return value if isinstance(value, dict) else {}
+
+
+# -- servers and their requests ------------------------------------------------------------------------------------------------
+
+
+def consumers_of_providers(connection: sa.Connection, numbers: Collection[int]) -> dict[str, set[int]]:
+    """The servers and migrations with allocations on these providers, each with those of the providers that it uses."""
+    a = schema.allocations.c
+    places: defaultdict[str, set[int]] = defaultdict(set)
+    for page in pages_of(numbers):
+        query = sa.select(a.consumer_id, a.resource_provider_id).where(a.resource_provider_id.in_(page)).distinct()
+        for consumer, number in connection.execute(query):
+            places[consumer].add(number)
+    return dict(places)
+
+
+def list_request_specs(connection: sa.Connection, uuids: Collection[str]) -> dict[str, str]:
+    """The stored request specs of these servers."""
+    c = schema.request_specs.c
+    specs: dict[str, str] = {}
+    for page in pages_of(uuids):
+        specs |= dict(map(tuple, connection.execute(sa.select(c.instance_uuid, c.spec).where(c.instance_uuid.in_(page)))))
+    return specs
+
+
+def list_groups(connection: sa.Connection, members: Collection[str] | None = None, uuid: str = "") -> list[NovaGroup]:
+    """The groups of these servers, or the one with this UUID; of neither: all. Three statements."""
+    g, m, p = schema.instance_groups.c, schema.instance_group_member.c, schema.instance_group_policy.c
+    numbers: set[int] | None = None
+    if uuid:
+        numbers = set(connection.execute(sa.select(g.id).where(g.uuid == uuid)).scalars())
+    elif members is not None:
+        numbers = set[int]()
+        for page in pages_of(members):
+            numbers |= set(connection.execute(sa.select(m.group_id).where(m.instance_uuid.in_(page))).scalars())
+    groups: list[NovaGroup] = []
+    for of_page in [None] if numbers is None else pages_of(numbers):
+        groups += _groups_of_page(connection, of_page, (g, m, p))
+    return groups
+
+
+def _groups_of_page(connection: sa.Connection, page: Sequence[int] | None, columns: tuple[Any, Any, Any]) -> list[NovaGroup]:
+    g, m, p = columns
+
+    def of_page(query: Any, column: Any) -> Any:
+        return connection.execute(query if page is None else query.where(column.in_(page)))
+
+    members: defaultdict[int, list[str]] = defaultdict(list)
+    for number, member in of_page(sa.select(m.group_id, m.instance_uuid), m.group_id):
+        members[number].append(member)
+    policies = {number: (policy, rules) for number, policy, rules in of_page(sa.select(p.group_id, p.policy, p.rules), p.group_id)}
+    groups: list[NovaGroup] = []
+    for number, uuid, name, project_id in of_page(sa.select(g.id, g.uuid, g.name, g.project_id), g.id):
+        policy, rules = policies.get(number, ("", ""))
+        limit = parse_object(rules or "").get("max_server_per_host") or 1
+        groups.append(NovaGroup(uuid, name or "", project_id or "", policy or "", int(limit), tuple(sorted(members[number]))))
+    return groups
+
+
+def cells_of_servers(connection: sa.Connection, uuids: Collection[str]) -> dict[str, int | None]:
+    """The number of the cell of each of these servers that Nova knows; None: it has not been given to one."""
+    c = schema.instance_mappings.c
+    cells: dict[str, int | None] = {}
+    for page in pages_of(uuids):
+        cells |= dict(map(tuple, connection.execute(sa.select(c.instance_uuid, c.cell_id).where(c.instance_uuid.in_(page)))))
+    return cells
+
+
+def list_instances(connection: sa.Connection, cell: str, uuids: Collection[str] | None = None) -> list[NovaInstance]:
+    """These servers of a cell, deleted ones too; None: all that are not deleted. ``cell``: its name."""
+    c = schema.instances.c
+    query = sa.select(schema.instances)
+    pages = [None] if uuids is None else list(pages_of(uuids))
+    rows: list[Any] = []
+    for page in pages:
+        rows += connection.execute(query.where(c.deleted == 0) if page is None else query.where(c.uuid.in_(page)))
+    return [_instance_of(row, cell) for row in rows]
+
+
+def _instance_of(row: Any, cell: str) -> NovaInstance:
+    return NovaInstance(
+        uuid=row.uuid,
+        name=row.display_name or "",
+        project_id=row.project_id or "",
+        host=row.host or "",
+        node=row.node or "",
+        vm_state=row.vm_state or "",
+        task_state=row.task_state or "",
+        zone=row.availability_zone or "",
+        cell=cell,
+        created_at=row.created_at,
+        launched_at=row.launched_at,
+        ended_at=(row.terminated_at or row.deleted_at) if row.deleted else None,
+        vcpus=row.vcpus or 0,
+        memory_mb=row.memory_mb or 0,
+        disk_gb=(row.root_gb or 0) + (row.ephemeral_gb or 0),
+    )
+
+
+def latest_fault(connection: sa.Connection, uuid: str) -> str:
+    """The message of a server's last fault; empty if it has none."""
+    c = schema.instance_faults.c
+    query = sa.select(c.message).where(c.instance_uuid == uuid, c.deleted == 0).order_by(c.created_at.desc(), c.id.desc())
+    return str(connection.execute(query.limit(1)).scalar() or "")
+
+
+def servers_of_request(connection: sa.Connection, request_id: str) -> list[str]:
+    """The servers of a cell that a request was for."""
+    c = schema.instance_actions.c
+    query = sa.select(c.instance_uuid).where(c.request_id == request_id).distinct().order_by(c.instance_uuid)
+    return list(connection.execute(query).scalars())

@@ -100,7 +100,7 @@ class NovaState:
         self.cells: dict[str, NovaCellView] = {}
         self.providers: dict[int, Provider] = {}
         self.left_out: dict[str, str] = {}
-        self._service_down_time = service_down_time
+        self._service_down_time, self._default_zone = service_down_time, default_zone
         self._provider_of: dict[str, int] = {}
         self._nodes_by_provider: dict[int, tuple[str, str]] = {}
         self._watermark: tuple[object, ...] = ()
@@ -110,11 +110,13 @@ class NovaState:
     # -- reading -----------------------------------------------------------------------------------------------------------------
 
     def load_all(self, without: Sequence[str] = ()) -> None:
-        """Read everything. ``without``: consumers whose allocations do not count, such as a server that is judged once more.
+        """Read everything, into a new table. ``without``: consumers whose allocations do not count.
+
 
         A cell that cannot be read is named in ``cells``. Raises DatabaseUnavailable and Misconfigured for the other databases.
         """
         self._polled_at = _utc_now()
+        self.table = HostTable(self._default_zone)
         self._read_facts()
         self.providers = self.databases.placement.read(readers.read_providers, None, without)
         self._thorough_at = time.monotonic()

@@ -80,6 +80,9 @@ COMMANDS: tuple[tuple[str, str, str], ...] = (
     ("lab replay", "cli.lab.replay:LabReplay", "replay a trace of servers under several configurations, without a deployment"),
     ("lab record", "cli.lab.record:LabRecord", "write this deployment's past as a trace that can be replayed"),
     ("nova status", "cli.nova.status:NovaStatus", "show what is read of an existing OpenStack Nova"),
+    ("nova capacity", "cli.nova.capacity:NovaCapacity", "show how many more servers fit on the hosts of a Nova"),
+    ("nova explain", "cli.nova.explain:NovaExplain", "explain why a server of a Nova has its host, or none"),
+    ("nova what-if", "cli.nova.what_if:NovaWhatIf", "show where new servers would go on the hosts of a Nova"),
     ("db sync", "cli.databases.db:DbSync", "bring the schemas of the databases up to date"),
     ("db version", "cli.databases.db:DbVersion", "show the schema version of each database"),
     ("db restored", "cli.databases.restored:DbRestored", "compare a database from a backup with the others, and adopt what runs"),
@@ -225,7 +228,7 @@ GROUPS: tuple[tuple[str, tuple[tuple[str, str], ...]], ...] = (
     ),
     ("cells", (("cell", "register cells, change, check and delete them"),)),
     ("lab", (("lab", "replay traces through the scheduler, without a deployment"),)),
-    ("beside Nova", (("nova", "watch an existing OpenStack Nova: status"),)),
+    ("beside Nova", (("nova", "watch an existing OpenStack Nova: hosts, room, explanations"),)),
     (
         "databases and configuration",
         (

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.support.commands import Outcome, Shell
-from tests.support.nova_cloud import NovaCloud
+from tests.support.nova_cloud import NovaCloud, flavor_object, request_spec, uuid_of
 
 
 class NovaShell:
@@ -86,3 +86,108 @@ def test_an_unknown_filter_of_the_site_is_refused(nova: NovaShell, cloud: NovaCl
 
     assert outcome.status == 1
     assert "OurOwnFilter, which is not known here" in outcome.err
+
+
+def test_capacity_counts_as_placement_does(nova: NovaShell, cloud: NovaCloud) -> None:
+    cloud.claim("server", cloud.add_host("h1", vcpus=8, memory_mb=16384, disk_gb=1000, ratio=4.0), vcpus=2, memory_mb=2048)
+    cloud.add_host("small", vcpus=2, memory_mb=64000, disk_gb=1000, ratio=16.0)
+    cloud.add_host("unmapped", mapped=False)
+    cloud.add_flavor("m1", vcpus=2, memory_mb=2048, root_gb=0)
+    cloud.add_flavor("wide", vcpus=4, memory_mb=512, root_gb=0)
+    cloud.add_flavor("pinned", extra_specs={"hw:cpu_policy": "dedicated"})
+
+    answer = nova.answer("capacity", "m1", "wide")
+
+    room = {flavor["flavor"]: (flavor["servers"], flavor["hosts"]) for flavor in answer["flavors"]}
+    assert room == {"m1": (7 + 16, 2), "wide": (7, 1)}  # max_unit: the small host has 2 vCPUs, whatever its ratio
+    assert answer["left_out"] == {"it is not mapped to cell cell1, where it reports": 1}
+    assert "Flavor pinned is not judged here: extra spec hw:cpu_policy" in nova("capacity", "pinned").err
+
+
+def test_capacity_after_losing_a_rack(nova: NovaShell, cloud: NovaCloud) -> None:
+    hosts = {name: cloud.add_host(name, vcpus=4, ratio=1.0) for name in ("h1", "h2", "h3")}
+    cloud.add_aggregate("rack 1", {"h1": hosts["h1"]}, rack="r1")
+    for number, host in enumerate(("h1", "h1", "h2"), 1):
+        cloud.add_server(uuid_of(number), host, spec=request_spec(uuid_of(number), flavor=flavor_object(vcpus=2)))
+        cloud.claim(uuid_of(number), hosts[host], vcpus=2)
+    cloud.add_flavor("m1", vcpus=2)
+
+    answer = nova.answer("capacity", "m1", "--after-losing", "rack", "r1")
+
+    assert (answer["loss"]["hosts"], answer["loss"]["servers"], answer["loss"]["placed"]) == (1, 2, 2)
+    assert [flavor["servers"] for flavor in answer["flavors"]] == [1]
+    assert nova("capacity", "m1", "--after-losing", "host", "h9").err.strip().endswith("There is no host h9 with hosts")
+
+
+def test_servers_that_a_loss_strands_are_named(nova: NovaShell, cloud: NovaCloud) -> None:
+    for number, host in enumerate(("h1", "h2"), 1):
+        provider = cloud.add_host(host, vcpus=4, ratio=1.0)
+        cloud.add_server(uuid_of(number), host, spec=request_spec(uuid_of(number), flavor=flavor_object(vcpus=3)))
+        cloud.claim(uuid_of(number), provider, vcpus=3)
+    cloud.add_flavor("m1")
+
+    outcome = nova("capacity", "m1", "--after-losing", "host", "h1")
+
+    assert outcome.status == 1
+    assert "Servers that fit nowhere else" in outcome.out
+    assert uuid_of(1)[-12:] in outcome.out.replace("\n", "")
+
+
+def test_what_if_places_members_apart(nova: NovaShell, cloud: NovaCloud) -> None:
+    hosts = {name: cloud.add_host(name) for name in ("h1", "h2", "h3")}
+    cloud.claim(uuid_of(1), hosts["h2"])
+    group = cloud.add_group("anti-affinity", [uuid_of(1)])
+    cloud.add_flavor("m1")
+
+    two = nova.answer("what-if", "--flavor", "m1", "--count", "2", "--group", group)
+    three = nova("what-if", "--flavor", "m1", "--count", "3", "--group", group)
+
+    assert sorted(two["hosts"]) == ["h1", "h3"]
+    assert three.status == 1
+    assert "without the anti-affinity policy of its server group" in " ".join(three.out.split())
+
+
+def test_what_if_in_a_zone(nova: NovaShell, cloud: NovaCloud) -> None:
+    hosts = {name: cloud.add_host(name) for name in ("h1", "h2")}
+    cloud.add_aggregate("east", {"h2": hosts["h2"]}, availability_zone="east")
+    cloud.add_flavor("m1")
+
+    assert nova.answer("what-if", "--flavor", "m1", "--zone", "east")["hosts"] == ["h2"]
+
+
+def test_a_refusal_is_explained(nova: NovaShell, cloud: NovaCloud) -> None:
+    cloud.add_host("h1", vcpus=4, memory_mb=8192, ratio=1.0)
+    cloud.add_flavor("small", vcpus=4)
+    spec = request_spec(uuid_of(1), flavor=flavor_object(vcpus=6, memory_mb=2048))
+    cloud.add_server(uuid_of(1), None, cell="cell0", spec=spec, vm_state="error")
+    cloud.insert("cell0", "instance_faults", instance_uuid=uuid_of(1), message="No valid host was found. ", code=500, deleted=0)
+    cloud.insert("cell0", "instance_actions", instance_uuid=uuid_of(1), request_id="req-1", action="create")
+
+    shown = nova("explain", "req-1").out
+    [explanation] = nova.answer("explain", uuid_of(1))
+
+    assert explanation["outcome"]["would_have_fitted"] == ["with a flavor of 2 vCPUs less"]
+    assert explanation["state"] == "error"
+    assert "Nova said: No valid host was found." in shown
+    assert "not enough vCPUs" in shown
+    assert max(map(len, shown.splitlines())) <= 80
+
+
+def test_an_explanation_ignores_the_servers_claim(nova: NovaShell, cloud: NovaCloud) -> None:
+    provider = cloud.add_host("h1", vcpus=4, ratio=1.0)
+    cloud.add_server(uuid_of(1), "h1", spec=request_spec(uuid_of(1), flavor=flavor_object(vcpus=4)))
+    cloud.claim(uuid_of(1), provider, vcpus=4)
+
+    [explanation] = nova.answer("explain", uuid_of(1))
+
+    assert (explanation["claimed"], explanation["outcome"]["hosts"]) == (["h1"], ["h1"])
+
+
+def test_a_request_that_is_not_judged_says_why(nova: NovaShell, cloud: NovaCloud) -> None:
+    spec = request_spec(uuid_of(1), flavor=flavor_object(extra_specs={"hw:numa_nodes": "2"}))
+    cloud.add_server(uuid_of(1), None, cell="cell0", spec=spec, vm_state="error")
+
+    [explanation] = nova.answer("explain", uuid_of(1))
+
+    assert (explanation["not_judged"], explanation["outcome"]) == (["extra spec hw:numa_nodes"], None)
+    assert "Nova knows no server x" in nova("explain", "x").err
