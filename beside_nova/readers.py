@@ -18,6 +18,7 @@ from beside_nova.records import (
     NovaCell,
     NovaGroup,
     NovaInstance,
+    NovaMigration,
     NovaNode,
     NovaService,
     Provider,
@@ -403,3 +404,27 @@ def servers_of_request(connection: sa.Connection, request_id: str) -> list[str]:
     c = schema.instance_actions.c
     query = sa.select(c.instance_uuid).where(c.request_id == request_id).distinct().order_by(c.instance_uuid)
     return list(connection.execute(query).scalars())
+
+
+# -- what an audit compares ----------------------------------------------------------------------------------------------------
+
+FINISHED_MIGRATIONS = ("confirmed", "reverted", "error", "failed", "completed", "cancelled")
+"""Statuses after which a migration has no claim. ``done`` is none: an evacuated host keeps its claims until it returns."""
+
+
+def list_migrations(connection: sa.Connection, uuids: Collection[str] | None = None) -> list[NovaMigration]:
+    """The migrations of a cell that are under way; with ``uuids``, these, finished ones too."""
+    c = schema.migrations.c
+    query = sa.select(c.uuid, c.instance_uuid, c.status)
+    pages = [None] if uuids is None else list(pages_of(uuids))
+    rows: list[Any] = []
+    for page in pages:
+        chosen = c.uuid.in_(page) if page is not None else sa.and_(c.deleted == 0, c.status.not_in(FINISHED_MIGRATIONS))
+        rows += connection.execute(query.where(chosen))
+    return [NovaMigration(uuid or "", instance or "", status or "") for uuid, instance, status in rows]
+
+
+def list_build_requests(connection: sa.Connection) -> dict[str, datetime]:
+    """When each server was accepted whose build request is still there (UTC)."""
+    c = schema.build_requests.c
+    return dict(map(tuple, connection.execute(sa.select(c.instance_uuid, c.created_at))))

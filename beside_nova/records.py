@@ -133,3 +133,11 @@ class NovaGroup(NamedTuple):
     policy: str
     max_server_per_host: int
     members: tuple[str, ...]
+
+
+class NovaMigration(NamedTuple):
+    """A row of ``migrations``. ``uuid``: also of the consumer that holds the room on its source."""
+
+    uuid: str
+    instance_uuid: str
+    status: str

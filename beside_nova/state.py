@@ -112,7 +112,6 @@ class NovaState:
     def load_all(self, without: Sequence[str] = ()) -> None:
         """Read everything, into a new table. ``without``: consumers whose allocations do not count.
 
-
         A cell that cannot be read is named in ``cells``. Raises DatabaseUnavailable and Misconfigured for the other databases.
         """
         self._polled_at = _utc_now()
