@@ -428,3 +428,11 @@ def list_build_requests(connection: sa.Connection) -> dict[str, datetime]:
     """When each server was accepted whose build request is still there (UTC)."""
     c = schema.build_requests.c
     return dict(map(tuple, connection.execute(sa.select(c.instance_uuid, c.created_at))))
+
+
+def past_instances(connection: sa.Connection, cell: str, after: int, limit: int) -> tuple[list[NovaInstance], int]:
+    """Servers of a cell, deleted ones too, in the order of their IDs from ``after`` on; and the last ID of them."""
+    c = schema.instances.c
+    query = sa.select(schema.instances).where(c.id > after, sa.func.coalesce(c.hidden, 0) == 0).order_by(c.id).limit(limit)
+    rows = list(connection.execute(query))
+    return [_instance_of(row, cell) for row in rows], rows[-1].id if rows else after

@@ -83,6 +83,8 @@ COMMANDS: tuple[tuple[str, str, str], ...] = (
     ("nova capacity", "cli.nova.capacity:NovaCapacity", "show how many more servers fit on the hosts of a Nova"),
     ("nova explain", "cli.nova.explain:NovaExplain", "explain why a server of a Nova has its host, or none"),
     ("nova audit", "cli.nova.audit:NovaAuditShow", "compare the databases of a Nova, and print what mends each fault"),
+    ("nova rebalance", "cli.nova.rebalance:NovaRebalance", "show which moves would free the most on the hosts of a Nova"),
+    ("nova record", "cli.nova.record:NovaRecord", "write the past of a Nova as a trace that can be replayed"),
     ("nova what-if", "cli.nova.what_if:NovaWhatIf", "show where new servers would go on the hosts of a Nova"),
     ("db sync", "cli.databases.db:DbSync", "bring the schemas of the databases up to date"),
     ("db version", "cli.databases.db:DbVersion", "show the schema version of each database"),
@@ -229,7 +231,7 @@ GROUPS: tuple[tuple[str, tuple[tuple[str, str], ...]], ...] = (
     ),
     ("cells", (("cell", "register cells, change, check and delete them"),)),
     ("lab", (("lab", "replay traces through the scheduler, without a deployment"),)),
-    ("beside Nova", (("nova", "watch an existing OpenStack Nova: hosts, room, explanations, audit"),)),
+    ("beside Nova", (("nova", "watch an existing OpenStack Nova: hosts, room, explanations, audit, trace"),)),
     (
         "databases and configuration",
         (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,10 @@ class NovaShell:
         lines = [f"api_connection = {settings.api_connection}", f"placement_connection = {settings.placement_connection}"]
         self._file.write_text("\n".join(["[nova]", *lines]))
         return self._shell.run("--config-file", str(self._file), "nova", *words)
+
+    def run_other(self, *words: str) -> Outcome:
+        """Another command."""
+        return self._shell.run(*words)
 
     def answer(self, *words: str) -> Any:
         """The JSON of a command that must succeed."""
@@ -191,3 +196,65 @@ def test_a_request_that_is_not_judged_says_why(nova: NovaShell, cloud: NovaCloud
 
     assert (explanation["not_judged"], explanation["outcome"]) == (["extra spec hw:numa_nodes"], None)
     assert "Nova knows no server x" in nova("explain", "x").err
+
+
+def test_rebalance_empties_hosts(nova: NovaShell, cloud: NovaCloud) -> None:
+    hosts = {name: cloud.add_host(name, vcpus=8, ratio=1.0) for name in ("h1", "h2", "h3")}
+    for number, host in enumerate(("h1", "h2", "h2", "h3", "h3", "h3"), 1):
+        cloud.add_server(uuid_of(number), host, spec=request_spec(uuid_of(number), flavor=flavor_object(vcpus=2)))
+        cloud.claim(uuid_of(number), hosts[host], vcpus=2)
+    cloud.add_flavor("wide", vcpus=8)
+
+    plan = nova.answer("rebalance", "--dry-run", "--at-most", "50%", "--flavor", "wide")
+
+    assert [(move["server"], move["source"], move["destination"], move["live"]) for move in plan["moves"]] == [
+        (uuid_of(1), "h1", "h3", True)
+    ]
+    assert (plan["before"]["fits"], plan["after"]["fits"]) == ({"wide": 0}, {"wide": 1})
+    assert "add --dry-run" in nova("rebalance").err
+
+
+def test_servers_that_cannot_move_keep_their_host(nova: NovaShell, cloud: NovaCloud) -> None:
+    hosts = {name: cloud.add_host(name) for name in ("h1", "h2", "h3")}
+    pinned = flavor_object(extra_specs={"hw:cpu_policy": "dedicated"})
+    for number, (host, flavor) in enumerate((("h1", pinned), ("h2", flavor_object()), ("h2", flavor_object())), 1):
+        cloud.add_server(uuid_of(number), host, spec=request_spec(uuid_of(number), flavor=flavor))
+        cloud.claim(uuid_of(number), hosts[host])
+
+    plan = nova.answer("rebalance", "--dry-run", "--at-most", "50%")
+
+    assert plan["moves"] == []
+    assert plan["kept"] == {"not judged here: extra spec hw:cpu_policy": 1}
+
+
+def test_a_record_can_be_replayed(nova: NovaShell, cloud: NovaCloud, tmp_path: Path) -> None:
+    hosts = {name: cloud.add_host(name, vcpus=4, ratio=1.0) for name in ("h1", "h2")}
+    cloud.add_aggregate("east", {"h2": hosts["h2"]}, availability_zone="east")
+    start = datetime(2026, 1, 1)
+    cloud.add_server(uuid_of(1), "h1", launched_at=start, deleted=1, terminated_at=start + timedelta(hours=1))
+    cloud.add_server(uuid_of(2), "h2", launched_at=start, spec=request_spec(uuid_of(2), availability_zone="east"))
+    cloud.add_server(uuid_of(3), None, launched_at=None, vm_state="error")
+    cloud.add_group("anti-affinity", [uuid_of(2)])
+    trace, fleet = tmp_path / "trace.csv", tmp_path / "fleet.csv"
+
+    counts = nova.answer("record", str(trace), "--fleet", str(fleet), "--with-names")
+    replayed = nova.run_other("lab", "replay", str(trace), "--fleet", str(fleet), "--output", str(tmp_path / "results"))
+
+    assert counts == {"servers": 2, "hosts": 2, "never_ran": 1}
+    lines = trace.read_text().splitlines()
+    seconds = start.replace(tzinfo=UTC).timestamp()
+    assert lines[1] == f"{uuid_of(1)},{seconds},{seconds + 3600},1,1024,10,p,,,,,1"
+    assert ",east," in lines[2]
+    assert ",anti-affinity," in lines[2]
+    assert replayed.status == 0
+
+
+def test_a_record_has_pseudonyms(nova: NovaShell, cloud: NovaCloud, tmp_path: Path) -> None:
+    cloud.add_host("secret-host")
+    cloud.add_server(uuid_of(1), "secret-host", project_id="secret-project")
+    trace, fleet = tmp_path / "trace.csv", tmp_path / "fleet.csv"
+
+    nova.answer("record", str(trace), "--fleet", str(fleet))
+
+    assert "secret" not in trace.read_text() + fleet.read_text()
+    assert uuid_of(1) not in trace.read_text()
