@@ -47,6 +47,10 @@ class SideEnvironment(NamedTuple):
 
 NOVA = SideEnvironment(".venv-nova", ("nova==34.0.0",), "SC_TEST_NOVA")
 """The Compute API is compared with its schemas, the scheduler with its filters and weighers. 440 MB."""
+NOVA_CLOUD = SideEnvironment(
+    ".venv-nova-cloud", ("nova==34.0.0", "openstack-placement==16.0.0", "PyMySQL==1.2.4"), "SC_TEST_NOVA_CLOUD"
+)
+"""Their own tools and code make the databases of a cloud. 460 MB."""
 SCHEMATHESIS = SideEnvironment(".venv-fuzz", ("schemathesis==4.32.5", "openapi-spec-validator==0.9.0"), "SC_TEST_SCHEMATHESIS")
 """It makes requests of the API's description, which the validator checks."""
 HELM = SideEnvironment(".venv-helm", ("helm-python-sdk==0.2.2", "kubernetes-validate==1.37.0"), "SC_TEST_HELM")

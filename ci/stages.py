@@ -262,6 +262,16 @@ def nova_filters() -> None:
     run(sys.executable, "-m", "tests.conformance.scheduler", "--nova", _provide_tools(side_environment.NOVA))
 
 
+def nova_beside() -> None:
+    """Let an installed Nova and Placement make the databases of a cloud, and compare what is read of them beside Nova."""
+    from tests.support.servers import MYSQL  # only here: some stages run where not all that this needs is installed
+
+    if (url := os.environ.get(MYSQL, "")) in ("", "none"):
+        print("  there is no MariaDB: left out")
+        return
+    run(sys.executable, "-m", "tests.conformance.beside", "--nova", _provide_tools(side_environment.NOVA_CLOUD), "--server", url)
+
+
 def fuzz_api() -> None:
     """Send the API what schemathesis makes of its own description, which another tool has found valid."""
     run(sys.executable, "-m", "tests.conformance.fuzz", "--tools", _provide_tools(side_environment.SCHEMATHESIS).parent)
@@ -396,6 +406,7 @@ STAGES = {
     "newest": Stage(check_newest),
     "nova-schemas": Stage(nova_schemas),
     "nova-filters": Stage(nova_filters),
+    "nova-beside": Stage(nova_beside, servers=True),
     "fuzz": Stage(fuzz_api),
     "clients": Stage(run_client_tests),
     "install": Stage(check_install, servers=True),
