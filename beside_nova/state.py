@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
@@ -103,6 +103,7 @@ class NovaState:
         self._service_down_time, self._default_zone = service_down_time, default_zone
         self._provider_of: dict[str, int] = {}
         self._nodes_by_provider: dict[int, tuple[str, str]] = {}
+        self._marked_hosts: frozenset[str] = frozenset()
         self._watermark: tuple[object, ...] = ()
         self._thorough_at = -math.inf
         self._polled_at = datetime.min.replace(tzinfo=None)
@@ -134,11 +135,12 @@ class NovaState:
             self._read_facts()
         views = self.cells.values()
         anew = [view for view in views if not self._read_cell(view, since if is_same_layout else None, all_services=is_thorough)]
+        before = dict(self.providers)
         changed = self._read_changed_providers(None if is_thorough else since)
-        if anew or not is_same_layout or any(number not in self._nodes_by_provider for number in changed):
+        if anew or not is_same_layout or any(_shape_of(before, number) != _shape_of(self.providers, number) for number in changed):
             self._fill_table()
         else:
-            self._enter_providers(changed)
+            self._enter_providers([number for number in changed if number in self._nodes_by_provider])
         return len(changed)
 
     def _read_facts(self) -> None:
@@ -165,7 +167,7 @@ class NovaState:
         is_known = since is not None and not view.error and view.read_at > -math.inf
         try:
             read = self.database_of(view.cell).read(readers.read_cell, since if is_known else None, all_services=all_services)
-            if is_known and read.node_count != len(view.nodes.keys() | {node.uuid for node in read.nodes}):
+            if is_known and read.node_count != len(view.nodes) + sum(node.uuid not in view.nodes for node in read.nodes):
                 is_known = False
                 read = self.database_of(view.cell).read(readers.read_cell)
         except errors.SuperconductorError as error:
@@ -211,6 +213,7 @@ class NovaState:
         self.left_out = {}
         self.table.set_topology(self._cell_mappings(), self._home_cells(), self._zone_of_hosts(), self._host_aggregates())
         inventories = self._judged_inventories()
+        self._marked_hosts = frozenset(self.disabled_hosts())
         judged = {inventory.id for inventory in inventories}
         with self.table.lock:
             for row in range(self.table.size):
@@ -241,8 +244,9 @@ class NovaState:
                     inventories.append(self._inventory_of(self.providers[number], node.host, node.node, view.cell.uuid))
         return inventories
 
-    def _enter_providers(self, numbers: Iterable[int]) -> None:
+    def _enter_providers(self, numbers: Collection[int]) -> None:
         """Enter the usage of providers that have a row already. Their traits are attributes of nodes."""
+        self._marked_hosts = frozenset(self.disabled_hosts()) if numbers else self._marked_hosts
         for number in numbers:
             host, node = self._nodes_by_provider[number]
             view = next(view for view in self.cells.values() if view.cell.number == self.facts.homes[host])
@@ -250,6 +254,7 @@ class NovaState:
             with self.table.lock:
                 self._enter_nodes(view, [view.nodes[provider.uuid]])
                 self.table.set_inventory(self._inventory_of(provider, host, node, view.cell.uuid), time.monotonic())
+                self._enter_services(view, [view.services[host]] if host in view.services else [])
 
     def _inventory_of(self, provider: Provider, host: str, node: str, cell_uuid: str) -> Inventory:
         capacity = {name: record.usable_amount for name, record in provider.inventory.items()}
@@ -306,11 +311,6 @@ class NovaState:
     def _enter_services(self, view: NovaCellView, services: Iterable[NovaService]) -> None:
         entries = list(services)
         mono, now = time.monotonic(), _utc_now()
-        is_marked = {
-            node.host
-            for node in view.nodes.values()
-            if (number := self._provider_of.get(node.uuid)) is not None and DISABLED_TRAIT in self.providers[number].traits
-        }
         self.table.set_services(
             view.cell.uuid,
             ServiceReports(
@@ -318,7 +318,7 @@ class NovaState:
                 np.array(
                     [-math.inf if service.forced_down else mono - (now - service.seen_at).total_seconds() for service in entries]
                 ),
-                np.array([service.disabled or service.host in is_marked for service in entries], np.bool_),
+                np.array([service.disabled or service.host in self._marked_hosts for service in entries], np.bool_),
                 np.zeros(len(entries), np.bool_),
             ),
         )
@@ -431,6 +431,14 @@ class NovaState:
         opened = [view.database for view in self.cells.values() if view.database is not None]
         for database in (self.databases.api, self.databases.placement, *opened):
             database.close()
+
+
+def _shape_of(providers: Mapping[int, Provider], number: int) -> tuple[object, ...] | None:
+    """What of a provider decides which hosts are left out, and in which zone they are; None: there is no such provider."""
+    provider = providers.get(number)
+    if provider is None:
+        return None
+    return provider.uuid, provider.root, frozenset(provider.inventory), provider.aggregates, SHARING_TRAIT in provider.traits
 
 
 def _utc_now() -> datetime:

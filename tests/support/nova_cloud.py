@@ -164,13 +164,17 @@ class NovaCloud:
         self.insert("nova_api", "aggregates", id=number, uuid=uuid, name=name)
         for key, value in metadata.items():
             self.insert("nova_api", "aggregate_metadata", aggregate_id=number, key=key, value=value)
-        copy = self.insert("placement", "placement_aggregates", uuid=uuid)
+        self.insert("placement", "placement_aggregates", id=number, uuid=uuid)
         for host, provider in hosts.items():
             self.insert("nova_api", "aggregate_hosts", aggregate_id=number, host=host)
             if mirrored:
-                self.insert("placement", "resource_provider_aggregates", resource_provider_id=provider, aggregate_id=copy)
-                self.raise_generation(provider)
+                self.mirror_aggregate(number, provider)
         return number
+
+    def mirror_aggregate(self, aggregate: int, provider: int) -> None:
+        """Placement's copy of an aggregate gets a provider."""
+        self.insert("placement", "resource_provider_aggregates", resource_provider_id=provider, aggregate_id=aggregate)
+        self.raise_generation(provider)
 
     def claim(self, consumer: str, provider: int, vcpus: int = 1, memory_mb: int = 1024, disk_gb: int = 10) -> None:
         """Allocations, as the scheduler makes them."""

@@ -173,6 +173,42 @@ def test_a_poll_notices_zones(cloud: NovaCloud) -> None:
     assert state.table.zones[state.table.zone.item(0)] == "east"
 
 
+def test_a_poll_notices_copies_of_aggregates(cloud: NovaCloud) -> None:
+    provider = cloud.add_host("h1")
+    aggregate = cloud.add_aggregate("east", {"h1": provider}, mirrored=False, availability_zone="east")
+    state = cloud.open_state()
+    before = state.table.zones[state.table.zone.item(0)]
+    cloud.mirror_aggregate(aggregate, provider)
+    state.poll_changes()
+
+    assert (before, state.table.zones[state.table.zone.item(0)]) == ("nova", "east")
+
+
+def test_a_poll_notices_hosts_marked_as_disabled(cloud: NovaCloud) -> None:
+    provider = cloud.add_host("h1")
+    state = cloud.open_state()
+    cloud.add_trait(provider, "COMPUTE_STATUS_DISABLED")
+    state.poll_changes()
+
+    assert hosts_up(state) == set()
+
+
+def test_a_poll_notices_nested_amounts(cloud: NovaCloud) -> None:
+    provider = cloud.add_host("h1")
+    child = cloud.add_provider("h1_child", parent=provider)
+    cloud.add_inventory(child, "CUSTOM_GPU", 1)
+    state = cloud.open_state()
+    cloud.claim("server", child, 1, 0, 0)
+    state.poll_changes()
+    with_gpu = hosts_up(state)
+    cloud.add_inventory(child, "VCPU", 1)
+    state.poll_changes()
+
+    assert with_gpu == {"h1"}
+    assert hosts_up(state) == set()
+    assert state.left_out == {"h1": "VCPU is in a nested resource provider"}
+
+
 def test_a_cell_that_cannot_be_read_is_named(cloud: NovaCloud) -> None:
     cloud.add_host("h1", "cell1")
     cloud.execute(
