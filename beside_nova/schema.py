@@ -73,7 +73,7 @@ compute_nodes = _declare_table(
     time="created_at updated_at",
 )
 services = _declare_table(
-    CELL, "services", int="disabled forced_down deleted", text="host binary", time="created_at updated_at last_seen_up"
+    CELL, "services", int="id disabled forced_down deleted", text="host binary", time="created_at updated_at last_seen_up"
 )
 instances = _declare_table(
     CELL,

@@ -76,6 +76,13 @@ class NovaTools:
         made: dict[str, Any] = json.loads(lines[-1])
         return made
 
+    def sync_placement(self) -> None:
+        """The resource classes and traits that Placement writes when it starts."""
+        calls = Path(__file__).with_name("placement_calls.py")
+        done = subprocess.run([str(self._python), str(calls), str(self.placement_conf)], input="", capture_output=True, check=False)
+        if done.returncode:
+            raise SystemExit(done.stderr.decode())
+
     def run_tool(self, name: str, *words: str) -> str:
         """A program that reads nova.conf."""
         return self._run(self._tool(name), "--config-file", self.nova_conf, *words)
