@@ -110,7 +110,8 @@ def _of_ended(operation: Operation, seen: Seen) -> OperationVerdict:
     A body that had an operation of its own is the server, although it is held: the move that has made it had ended before. Only
     the row of a restored cell can still permit an earlier one to run.
     """
-    rows = sorted(seen.rows.values(), key=lambda row: row.turn, reverse=True)
+    outlived = _outlived_body(operation, seen.rows)
+    rows = sorted((row for row in seen.rows.values() if row is not outlived), key=lambda row: row.turn, reverse=True)
     running = [row for row in rows if row.may_run]
     if len(running) > 1:
         return _two_run(*running[:2])
@@ -128,6 +129,23 @@ def _of_ended(operation: Operation, seen: Seen) -> OperationVerdict:
     if not all(_is_leaving(row) for row in rows) or latest.power == Power.HELD:  # it may have been shelved since
         return OperationVerdict(fate=Fate.END, body=latest.uuid)
     return OperationVerdict(fate=Fate.DELETE)
+
+
+def _outlived_body(operation: Operation, rows: Mapping[str, InstanceRow]) -> InstanceRow | None:
+    """The row of the operation's source or twin that has ended, although the row does not show it; None if both or none may have.
+
+    Neither has an operation of its own before the move has ended, and then one of them ends. So the one that had a later operation
+    has outlived the other. A resize of number 4 that was reverted, then a soft delete::
+
+        source  task_number 8  held    reported by its host, which has the guest
+        twin    task_number 6  held    as in the backup: its guest was destroyed
+
+    Only these two: the turn of a body that was adopted from its host is a guess.
+    """
+    pair = [rows.get(uuid or "") for uuid in (operation.source_uuid, operation.twin_uuid)]
+    live = [row for row in pair if row is not None and not _has_ended(row)]
+    ended = [row for row in live if row.task_number < operation.number + NUMBERS]
+    return ended[0] if len(live) == len(pair) and len(ended) == 1 else None
 
 
 def _source_of(current: InstanceRow, operation: Operation, rows: Iterable[InstanceRow]) -> InstanceRow | None:

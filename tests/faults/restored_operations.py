@@ -117,7 +117,7 @@ def _can_happen(kind: Kind, state: At, event: str) -> bool:
 
 MENDED = (
     *(Case(kind, At.PLACING, "failed", age, "both") for kind in (Kind.MIGRATE, Kind.RESIZE) for age in AGES["both"]),
-    *(Case(Kind.RESIZE, At.REVERTING, "ended", age, "both") for age in AGES["both"]),
+    *(Case(Kind.RESIZE, At.REVERTING, event, age, "both") for event in ("ended", "soft-deleted") for age in AGES["both"]),
     Case(Kind.LIVE_MIGRATE, At.PLACING, "failed", "a minute", "both"),
     Case(Kind.UNSHELVE, At.PLACING, "failed", "a minute", "both"),
     *(Case(Kind.EVACUATE, At.PLACING, "failed", "a minute", lost) for lost in ("api", "both")),
