@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
+from itertools import compress
 
 from cells.cell import Cell
 from cells.emptying import Emptier, HostCondition, MoveOrder, Need
@@ -12,8 +14,11 @@ from cells.registry import CellRegistry
 from db.api.claims.claims import Ledger
 from db.api.operations import operations
 from db.cell import services
+from db.cell.services import Signs
 from objects.operation import OperationKind
 from objects.process import AGENT_BINARY
+from objects.shared_defaults import SERVICE_DOWN_TIME_S
+from service.liveness import Liveness
 from service.rate_limited_log import RateLimitedLog
 from service.steps import log_step
 
@@ -26,25 +31,72 @@ AT_ONCE = 1000
 """Servers of one cell that are evacuated at the same time, as many as one request may boot."""
 USER = "conductor"
 """Who asks for these operations, as 'operation show' has it."""
+REPORTS_TEXT = (
+    "host %s is called dead but reports: its servers stay until it is silent for %d s. If it has come back, run 'superconductor "
+    "host set %s --up'. If its guests do not run, run 'superconductor host evacuate %s --dead'"
+)
+
+
+class _CellWatch:
+    """What one process has heard of the hosts of a cell, one look after the other."""
+
+    def __init__(self, down_time: float) -> None:
+        self._down_time = down_time
+        self._liveness = Liveness(down_time)
+        self._counts_when_dead: dict[str, int] = {}
+        """By the hosts that are called dead: how many reports of each had arrived when this was first seen."""
+        self._logged: set[str] = set()
+        """Hosts of which the log says that they are called dead and report."""
+
+    def dead_and_silent(self, signs: Signs, now: float) -> list[str]:
+        """The hosts that are called dead and were silent for the down time. ``now``: this process's monotonic clock, in seconds."""
+        counts = dict(zip(signs.hosts, signs.report_counts, strict=True))
+        silent = self._liveness.silent_services(counts, now)
+        dead = {host: counts[host] for host in compress(signs.hosts, signs.forced_down)}
+        self._counts_when_dead = {host: self._counts_when_dead.get(host, count) for host, count in dead.items()}
+        self._logged &= dead.keys()
+        for host in sorted(dead.keys() - silent - self._logged):
+            if dead[host] != self._counts_when_dead[host]:
+                self._logged.add(host)
+                LOG.warning(REPORTS_TEXT, host, self._down_time, host, host)
+        return sorted(dead.keys() & silent)
 
 
 class DeadHostSweep:
     """Accepts the evacuations. While no host is called dead, a look costs one statement in each cell. A cell's feed asks for a look
     when a host was called dead.
 
+    A host must be called dead, and this process must have seen it silent for ``down_time`` seconds. A cell's database from a backup
+    calls hosts dead that have come back since. Its times of last reports prove nothing either, because they are as old.
+
     Hosts that are only silent stay: whether their guests run is unknown, and nobody has said that they do not. Several conductors
     may look at once: a server has one open operation at most.
     """
 
-    def __init__(self, ledger: Ledger, registry: CellRegistry) -> None:
+    def __init__(
+        self,
+        ledger: Ledger,
+        registry: CellRegistry,
+        down_time: float = SERVICE_DOWN_TIME_S,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._ledger = ledger
         self._registry = registry
+        self._down_time = down_time
+        self._clock = clock
+        self._watches: dict[str, _CellWatch] = {}
+        """By uuid of the cells that have answered the latest look, and have hosts that are called dead."""
         self._complaints = RateLimitedLog(LOG)
 
     def evacuate_dead(self) -> None:
-        for answer in fan_out(self._registry.list_cells(), services.forced_down, AGENT_BINARY):
-            if isinstance(answer, Answered) and answer.value:
-                self._evacuate_hosts(answer.cell, answer.value)
+        watches, self._watches = self._watches, {}
+        answers = fan_out(self._registry.list_cells(), services.forced_down, AGENT_BINARY)
+        with_dead = [answer.cell for answer in answers if isinstance(answer, Answered) and answer.value]
+        for answer in fan_out(with_dead, services.read_signs, AGENT_BINARY):
+            if isinstance(answer, Answered):
+                watch = self._watches[answer.cell.uuid] = watches.get(answer.cell.uuid) or _CellWatch(self._down_time)
+                if hosts := watch.dead_and_silent(answer.value, self._clock()):
+                    self._evacuate_hosts(answer.cell, hosts)
 
     def _evacuate_hosts(self, cell: Cell, hosts: Sequence[str]) -> None:
         order = MoveOrder(kinds={HostCondition.DEAD: OperationKind.EVACUATE}, user_id=USER)

@@ -105,7 +105,8 @@ class SuperConductorService:
         self._followers = FeedFollowers(context, _feed_settings(settings, self._lookout.epochs_age))
         self._queue = QueueSweep(api_database, builder, settings.workers, settings.sweep_interval / 2, settings.reap_interval)
         self._cells = self._lookout.add_sweep(self._followers)
-        self._dead_hosts = Periodic("dead hosts", LOOK_INTERVAL_S, DeadHostSweep(ledger, registry).evacuate_dead)
+        dead_hosts = DeadHostSweep(ledger, registry, settings.service_down_time)
+        self._dead_hosts = Periodic("dead hosts", LOOK_INTERVAL_S, dead_hosts.evacuate_dead)
         self._loops = self._make_loops(context, builder, deleter, drop)
 
     def _make_loops(

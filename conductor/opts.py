@@ -219,7 +219,8 @@ CONDUCTOR_OPTS = [
     _option(
         "evacuate_dead_hosts",
         "Evacuate the servers of hosts that are called dead by 'superconductor host set --down' or the API's forced_down. Set "
-        "it if whoever calls a host dead has made sure that its guests do not run any more. Hosts that are only silent stay.",
+        "it if whoever calls a host dead has made sure that its guests do not run any more. The conductor must also have seen the "
+        "host silent for service_down_time while others of its cell reported. Hosts that are only silent stay.",
     ),
     _option("feed_age", "Seconds for which a cell keeps its change feed.", min=60.0),
 ]

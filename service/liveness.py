@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from objects.compute_node import Service
 
@@ -29,22 +29,24 @@ class Liveness:
         """Seconds since the first look in which a host could be heard."""
         self._last_heard: float | None = None
         self._heard: dict[str, tuple[int, float]] = {}
-        """By service uuid: its report count, and the audible time when that count was new."""
+        """By the key of a service: its report count, and the audible time when that count was new."""
 
     def hosts_down(self, services: Iterable[Service], now: float) -> set[str]:
         """The hosts among ``services`` that are down; ``now`` is the reader's monotonic clock in seconds."""
         looked_at = list(services)
-        services_heard = [service for service in looked_at if self._is_new(service)]
-        if services_heard:
+        silent = self.silent_services({service.uuid: service.report_count for service in looked_at}, now)
+        return {service.host for service in looked_at if service.forced_down or service.uuid in silent}
+
+    def silent_services(self, report_counts: Mapping[str, int], now: float) -> set[str]:
+        """Those that are down by their silence, whatever an operator says. ``report_counts``: by a key of each service."""
+        counts_heard = {key: count for key, count in report_counts.items() if self._is_new(key, count)}
+        if counts_heard:
             if self._last_heard is not None:
                 self._audible += min(now - self._last_heard, self._longest_gap)
             self._last_heard = now
-        for service in services_heard:
-            self._heard[service.uuid] = (service.report_count, self._audible)
-        return {service.host for service in looked_at if service.forced_down or self._is_silent(service)}
+        for key, count in counts_heard.items():
+            self._heard[key] = (count, self._audible)
+        return {key for key in report_counts if self._audible - self._heard[key][1] > self._down_time}
 
-    def _is_new(self, service: Service) -> bool:
-        return service.uuid not in self._heard or self._heard[service.uuid][0] != service.report_count
-
-    def _is_silent(self, service: Service) -> bool:
-        return self._audible - self._heard[service.uuid][1] > self._down_time
+    def _is_new(self, key: str, count: int) -> bool:
+        return key not in self._heard or self._heard[key][0] != count

@@ -12,7 +12,6 @@ import msgspec
 import pytest
 import sqlalchemy as sa
 
-from conductor.evacuate import DeadHostSweep
 from db import processes
 from db.api.deployment import aggregates, host_mappings
 from db.api.operations import operations
@@ -24,6 +23,7 @@ from objects.feed import EventKind
 from objects.operation import OperationKind
 from objects.process import AGENT_BINARY, API_BINARY, CONDUCTOR_BINARY, SCHEDULER_BINARY, About, Process
 from tests.support.api import CELL1_UUID, NEWEST, TENANT, Front, refusal
+from tests.support.dead_hosts import WatchedHosts
 
 OLDEST: dict[str, str] = {}
 FORCING = {"OpenStack-API-Version": "compute 2.11"}
@@ -237,7 +237,7 @@ def test_a_fencing_system_evacuates_a_dead_host(front: Front) -> None:
     assert "still in use" in refusal(evacuate(first), 400)
     told(put(front, id_of(front), {"forced_down": True}))
     assert evacuate(first).status_code == 200
-    DeadHostSweep(front.ledger, front.registry).evacuate_dead()
+    WatchedHosts(front.ledger, front.registry).wait_for_silence()
     found = front.database.read(operations.open_for, [first, second])
     assert [found[uuid].kind for uuid in (first, second)] == [OperationKind.EVACUATE] * 2
 

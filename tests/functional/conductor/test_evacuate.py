@@ -7,7 +7,6 @@ import pytest
 
 from cells.emptying import Emptier, HostCondition, MoveOrder, Need
 from conductor.context import ConductorContext
-from conductor.evacuate import DeadHostSweep
 from conductor.feed_follower import FeedFollower, FeedSettings
 from conductor.signals import NoSignals
 from db.api.operations import operations
@@ -15,6 +14,7 @@ from db.api.operations.operations import OperationQuery
 from db.api.servers import mappings
 from db.api.servers.mappings import ServerQuery
 from db.cell import services
+from db.cell.services import Beat
 from objects import errors
 from objects.flavor import Flavor
 from objects.operation import Operation, OperationKind, OperationState, Outcome
@@ -22,6 +22,7 @@ from objects.process import AGENT_BINARY
 from service.periodic import wait_until
 from tests.support import fleet
 from tests.support.cell_conductor import PATIENCE
+from tests.support.dead_hosts import WatchedHosts
 from tests.support.world import QUICK, World
 
 SMALL = fleet.flavor(vcpus=1, memory_mb=512, root_gb=1)
@@ -49,16 +50,21 @@ def call_dead(cloud: World, host: str) -> None:
     cloud.databases[cell].write(services.set_forced_down, host, AGENT_BINARY, True, cloud.api.current_time())
 
 
-def sweep(cloud: World) -> DeadHostSweep:
-    return DeadHostSweep(cloud.keeper.ledger, cloud.keeper.registry)
+def watch_hosts(cloud: World) -> WatchedHosts:
+    return WatchedHosts(cloud.keeper.ledger, cloud.keeper.registry)
 
 
-def test_a_configured_conductor_evacuates_dead_hosts(cloud: World) -> None:
+def evacuate_silent(cloud: World) -> None:
+    watch_hosts(cloud).wait_for_silence()
+
+
+def test_a_configured_conductor_evacuates_dead_hosts(cloud: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("conductor.main.LOOK_INTERVAL_S", 0.2)
     cloud.start_cells_and_agents()
     cloud.start_conductor(cloud.quick)
     uuids = boot(cloud, count=3)
     call_dead(cloud, "a1")
-    cloud.start_conductor(msgspec.structs.replace(cloud.quick, evacuate_dead_hosts=True))
+    cloud.start_conductor(msgspec.structs.replace(cloud.quick, evacuate_dead_hosts=True, service_down_time=1.0))
     assert wait_until(lambda: hosts(cloud) == dict.fromkeys(uuids, "a2"), PATIENCE)
     assert {(each.kind, each.user_id) for each in history(cloud)} == {(OperationKind.EVACUATE, "conductor")}
 
@@ -74,7 +80,7 @@ def test_servers_of_other_hosts_stay(cloud: World) -> None:
     cloud.agents["cell2"].services.pop("b1").stop(0.0)
     call_dead(cloud, "a1")
     for _ in range(3):
-        sweep(cloud).evacuate_dead()
+        evacuate_silent(cloud)
     assert [each.server_uuid for each in history(cloud)] == [goes]
     assert wait_until(lambda: hosts(cloud) == {stays: "b1", goes: "a2"}, PATIENCE)
 
@@ -83,13 +89,13 @@ def test_a_failed_evacuation_is_not_repeated_immediately(cloud: World, monkeypat
     cloud.start()
     [stays], _ = boot(cloud, size=HUGE), boot(cloud, "a2", size=HUGE)
     call_dead(cloud, "a1")
-    sweep(cloud).evacuate_dead()
+    evacuate_silent(cloud)
     [first] = history(cloud)
     assert cloud.ended(first).outcome is Outcome.GIVEN_UP
-    sweep(cloud).evacuate_dead()
+    evacuate_silent(cloud)
     assert [each.uuid for each in history(cloud)] == [first.uuid]
     monkeypatch.setattr("conductor.evacuate.RETRY_AFTER_S", -60.0)
-    sweep(cloud).evacuate_dead()
+    evacuate_silent(cloud)
     again = history(cloud)
     assert [each.server_uuid for each in again] == [stays, stays]
     assert all(cloud.ended(each).outcome is Outcome.GIVEN_UP for each in again)
@@ -123,9 +129,9 @@ def test_a_migration_waiting_for_a_dead_host_ends(cloud: World) -> None:
     call_dead(cloud, "a1")
     migration = cloud.operate(uuid, OperationKind.MIGRATE, timeout=3600.0)
     assert wait_until(lambda: [each.state for each in history(cloud)] == [OperationState.HOLDING], PATIENCE)
-    sweep(cloud).evacuate_dead()
+    evacuate_silent(cloud)
     assert cloud.ended(migration).outcome is Outcome.GIVEN_UP
-    sweep(cloud).evacuate_dead()
+    evacuate_silent(cloud)
     assert wait_until(lambda: hosts(cloud) == {uuid: "a2"}, PATIENCE)
 
 
@@ -171,5 +177,48 @@ def test_an_unreachable_cell_blocks_no_others_history(cloud: World) -> None:
     [uuid] = boot(cloud)
     call_dead(cloud, "a1")
     cloud.keeper.databases["cell2"].away = True
-    sweep(cloud).evacuate_dead()
+    evacuate_silent(cloud)
     assert [each.server_uuid for each in history(cloud)] == [uuid]
+
+
+def test_a_host_that_reports_is_not_evacuated(cloud: World, caplog: pytest.LogCaptureFixture) -> None:
+    """As one that has come back since the backup from which its cell's database was restored."""
+    cloud.start()
+    [uuid] = boot(cloud)
+    call_dead(cloud, "a1")
+    watched = watch_hosts(cloud)
+    watched.look()
+    watched.pass_by(600.0, reporting=["a1"])
+    assert history(cloud) == []
+    [logged] = [record.getMessage() for record in caplog.records if "is called dead but reports" in record.getMessage()]
+    assert "'superconductor host set a1 --up'" in logged
+    watched.pass_by(120.0)
+    assert [each.server_uuid for each in history(cloud)] == [uuid]
+
+
+def test_silence_before_the_first_look_is_ignored(cloud: World) -> None:
+    """A restored database says when a host was last heard before the backup."""
+    cloud.start()
+    [uuid] = boot(cloud)
+    call_dead(cloud, "a1")
+    long_ago = cloud.api.current_time() - 86400.0
+    beat = Beat(host="a1", binary=AGENT_BINARY, version=1)
+    cloud.databases["cell1"].write(services.record_heartbeats, [beat], long_ago)
+    watched = watch_hosts(cloud)
+    watched.look()
+    watched.pass_by(40.0)
+    assert history(cloud) == []
+    watched.pass_by(80.0)
+    assert [each.server_uuid for each in history(cloud)] == [uuid]
+
+
+def test_a_silence_of_all_hosts_is_ignored(cloud: World) -> None:
+    """While the conductors of a restored cell are stopped, nobody writes what its hosts report."""
+    cloud.start()
+    boot(cloud)
+    for host in cloud.homes:
+        call_dead(cloud, host)
+    watched = watch_hosts(cloud)
+    watched.look()
+    watched.pass_by(600.0)
+    assert history(cloud) == []
