@@ -29,8 +29,8 @@ from objects.operation import OperationKind
 from objects.process import AGENT_BINARY
 from objects.shared_defaults import SERVICE_DOWN_TIME_S
 from objects.verdict import Fate, OperationVerdict
+from service.logs import log_step
 from service.rate_limited_log import RateLimitedLog
-from service.steps import log_step
 
 LOG = logging.getLogger(__name__)
 

@@ -30,9 +30,9 @@ from objects.spec import BootSecrets, RequestSpec
 from objects.task import NewImage, TaskKind, TaskOrder
 from objects.text import hostname_of
 from service import metrics
+from service.logs import log_step
 from service.rate_limited_log import RateLimitedLog
 from service.retry import pause_after
-from service.steps import log_step
 from service.worker_pool import WorkerPool
 
 LOG = logging.getLogger(__name__)

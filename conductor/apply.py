@@ -23,8 +23,8 @@ from objects.feed import INSTANCE_EVENTS, EventKind, FeedEvent, InstanceSummary
 from objects.selection import HostCapacity
 from service import metrics
 from service.bisect import isolate_failures
+from service.logs import log_step
 from service.rate_limited_log import RateLimitedLog
-from service.steps import log_step
 
 LOG = logging.getLogger(__name__)
 

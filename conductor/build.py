@@ -27,7 +27,7 @@ from objects.spec import BootSecrets
 from rpc.scheduler import SchedulerClient
 from service import metrics
 from service.bisect import isolate_failures
-from service.steps import log_step
+from service.logs import log_step
 from service.vault import OPTION, Vault
 
 LOG = logging.getLogger(__name__)

@@ -17,8 +17,8 @@ from objects.spec import RequestSpec
 from objects.text import FAULTS_SIZE, clean_text
 from service import metrics
 from service.bisect import isolate_failures
+from service.logs import log_step
 from service.rate_limited_log import RateLimitedLog
-from service.steps import log_step
 
 LOG = logging.getLogger(__name__)
 

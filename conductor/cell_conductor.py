@@ -39,8 +39,8 @@ from objects.unknown_guest import UnknownGuest
 from service import metrics
 from service.batching import GroupCommit
 from service.bisect import isolate_failures
+from service.logs import log_step
 from service.pace import Pace
-from service.steps import log_step
 from service.vault import Vault
 
 LOG = logging.getLogger(__name__)

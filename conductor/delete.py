@@ -18,8 +18,8 @@ from db.sql.engine import ApiDatabase
 from objects import errors
 from objects.context import RequestContext
 from objects.instance import Server, State
+from service.logs import log_step
 from service.rate_limited_log import RateLimitedLog
-from service.steps import log_step
 
 LOG = logging.getLogger(__name__)
 

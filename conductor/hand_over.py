@@ -15,7 +15,7 @@ from db.api.queue import builds
 from db.cell.instances import Order
 from service import metrics
 from service.bisect import isolate_failures
-from service.steps import log_step
+from service.logs import log_step
 
 LOG = logging.getLogger(__name__)
 

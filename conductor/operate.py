@@ -43,9 +43,9 @@ from objects.lifecycle import Change
 from objects.operation import CALLED_FAILED, OperationKind, OperationState
 from objects.process import AGENT_BINARY
 from objects.task import Task, TaskOrder, TaskState
+from service.logs import log_step
 from service.periodic import Every
 from service.rate_limited_log import RateLimitedLog
-from service.steps import log_step
 
 P = ParamSpec("P")
 

@@ -19,8 +19,8 @@ from objects.text import FAULT_SIZE, NAME_LENGTH, clean_text
 from rpc.compute import ComputeClient, HostOrders
 from service import metrics
 from service.bisect import isolate_failures
+from service.logs import log_step
 from service.rate_limited_log import RateLimitedLog
-from service.steps import log_step
 
 LOG = logging.getLogger(__name__)
 

@@ -25,9 +25,9 @@ from objects import errors, lifecycle, text
 from objects.context import RequestContext, request_of
 from objects.instance import State
 from objects.lifecycle import Change, Outcome
+from service.logs import log_step
 from service.pace import Pace
 from service.periodic import Every
-from service.steps import log_step
 
 LOG = logging.getLogger(__name__)
 

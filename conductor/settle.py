@@ -12,7 +12,7 @@ from db.cell import instances, staging
 from db.sql.engine import ApiDatabase
 from objects import lifecycle
 from objects.instance import Instance
-from service.steps import log_step
+from service.logs import log_step
 
 LOG = logging.getLogger(__name__)
 

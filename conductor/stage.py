@@ -20,7 +20,7 @@ from objects import errors
 from objects.spec import BootSecrets
 from service import metrics
 from service.bisect import isolate_failures
-from service.steps import log_step
+from service.logs import log_step
 from service.vault import Vault
 
 LOG = logging.getLogger(__name__)

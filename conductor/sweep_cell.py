@@ -23,8 +23,8 @@ from objects.process import AGENT_BINARY
 from objects.text import checked_name
 from service.bisect import isolate_failures
 from service.liveness import Liveness
+from service.logs import log_step
 from service.periodic import Every
-from service.steps import log_step
 
 LOG = logging.getLogger(__name__)
 

@@ -41,8 +41,8 @@ from scheduler.what_if import failure_simulation, rebalance
 from scheduler.what_if.dry_run import DryRunPlanner
 from service import metrics
 from service.batching import GroupCommit
+from service.logs import log_step
 from service.retry import pause_after
-from service.steps import log_step
 
 LOG = logging.getLogger(__name__)
 

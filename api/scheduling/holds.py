@@ -26,7 +26,7 @@ from db.api.servers import mappings
 from objects import errors
 from objects.hold import HeldServer, Hold
 from objects.operation import Initiator
-from service.steps import log_step
+from service.logs import log_step
 
 LOG = logging.getLogger(__name__)
 

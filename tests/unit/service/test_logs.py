@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from service import config, logs
-from service.steps import log_step
+from service.logs import log_step
 
 LOG = logging.getLogger("tests.logs")
 
