@@ -94,8 +94,8 @@ def take_notices(tx: Connection, kind: Kind, now: float, until: float, limit: in
 def finish_notices(tx: Connection, kind: Kind, sent: Sequence[int], unsent: Sequence[int]) -> None:
     """Remove what was sent, and let go of the rest."""
     table = _TABLES[kind]
-    for start in range(0, len(sent), dialect.IN_LIST_SIZE):
-        tx.execute(sa.delete(table).where(table.c.id.in_(sorted(sent)[start : start + dialect.IN_LIST_SIZE])))
+    for page in dialect.split_pages(sorted(sent)):
+        tx.execute(sa.delete(table).where(table.c.id.in_(page)))
     _mark_taken(tx, kind, unsent, 0.0)
 
 
@@ -110,8 +110,7 @@ def subjects_of(tx: Connection, kind: Kind, notices: Iterable[Notice]) -> dict[s
     ordered_uuids = sorted({notice.subject for notice in notices if notice.facts.service is None})
     subject_by_uuid: dict[str, Subject] = {}
     for page in dialect.split_pages(ordered_uuids):
-        chunk = page
-        subject_by_uuid |= _of_cell(tx, chunk) if kind == "cell" else _of_batches(tx, chunk) | _of_api(tx, chunk)
+        subject_by_uuid |= _of_cell(tx, page) if kind == "cell" else _of_batches(tx, page) | _of_api(tx, page)
     return subject_by_uuid
 
 
@@ -122,9 +121,8 @@ class _Stored(Object, frozen=True, kw_only=True):
 
 def _mark_taken(tx: Connection, kind: Kind, ids: Sequence[int], until: float) -> None:
     table = _TABLES[kind]
-    for start in range(0, len(ids), dialect.IN_LIST_SIZE):
-        chunk = sorted(ids)[start : start + dialect.IN_LIST_SIZE]
-        tx.execute(sa.update(table).where(table.c.id.in_(chunk)).values(taken_until=until))
+    for page in dialect.split_pages(sorted(ids)):
+        tx.execute(sa.update(table).where(table.c.id.in_(page)).values(taken_until=until))
 
 
 def _notice_from_row(row: sa.Row[tuple[object, ...]]) -> Notice:

@@ -180,9 +180,9 @@ _OF_HOSTS = (
 
 def of_hosts(tx: CellTransaction, hosts: Collection[str]) -> list[ComputeNode]:
     """The nodes of these hosts, by host and node in chunks of sorted hosts, without unreadable ones."""
-    ordered, nodes_read = sorted(hosts), list[ComputeNode]()
-    for start in range(0, len(ordered), dialect.IN_LIST_SIZE):
-        texts = tx.execute(_OF_HOSTS, {"hosts": ordered[start : start + dialect.IN_LIST_SIZE]}).scalars()
+    nodes_read: list[ComputeNode] = []
+    for page in dialect.split_pages(sorted(hosts)):
+        texts = tx.execute(_OF_HOSTS, {"hosts": page}).scalars()
         nodes_read += [node for node in map(decode_node, texts) if node is not None]
     return nodes_read
 
@@ -192,9 +192,9 @@ _KNOWN = sa.select(compute_nodes.c.host).distinct().where(compute_nodes.c.host.i
 
 def list_known(tx: CellTransaction, hosts: Collection[str]) -> set[str]:
     """The hosts among these that have nodes, readable or not."""
-    ordered, known_hosts = sorted(hosts), set[str]()
-    for start in range(0, len(ordered), dialect.IN_LIST_SIZE):
-        known_hosts.update(tx.execute(_KNOWN, {"hosts": ordered[start : start + dialect.IN_LIST_SIZE]}).scalars())
+    known_hosts: set[str] = set()
+    for page in dialect.split_pages(sorted(hosts)):
+        known_hosts.update(tx.execute(_KNOWN, {"hosts": page}).scalars())
     return known_hosts
 
 
@@ -233,8 +233,8 @@ class _OnRecord(NamedTuple):
 def _lock_stored(tx: CellTransaction, hosts: Sequence[str]) -> _OnRecord:
     """The nodes of these hosts, locked, so that of two concurrent reports the older one is not written last."""
     record = _OnRecord({}, set())
-    for start in range(0, len(hosts), dialect.IN_LIST_SIZE):
-        for host, node, text, waits in tx.execute(_NODES_OF, {"hosts": hosts[start : start + dialect.IN_LIST_SIZE]}):
+    for page in dialect.split_pages(hosts):
+        for host, node, text, waits in tx.execute(_NODES_OF, {"hosts": page}):
             known = decode_node(text)
             if known is not None:
                 record.nodes[host, node] = known

@@ -79,8 +79,8 @@ def carry_out(tx: CellTransaction, uuids: Iterable[str], decide: Callable[[Insta
     outcomes: dict[str, Outcome] = {}
     changes: list[tuple[Instance, Change]] = []
     ordered_uuids = sorted(set(uuids))
-    for start in range(0, len(ordered_uuids), dialect.IN_LIST_SIZE):
-        for row in instance_rows.lock_rows(tx, ordered_uuids[start : start + dialect.IN_LIST_SIZE]):
+    for page in dialect.split_pages(ordered_uuids):
+        for row in instance_rows.lock_rows(tx, page):
             outcomes[row.uuid] = outcome = decide(row)
             if isinstance(outcome, Change):
                 changes.append((row, outcome))
@@ -167,11 +167,9 @@ _SHOW = PROTOCOL.add_columns(LAST_FAULT).where(instances.c.uuid == sa.bindparam(
 
 def read(tx: CellTransaction, uuids: Iterable[str]) -> list[Instance]:
     """The rows of these uuids with their latest faults, unlocked, in uuid order."""
-    ordered_uuids = sorted(set(uuids))
     rows: list[Instance] = []
-    for start in range(0, len(ordered_uuids), dialect.IN_LIST_SIZE):
-        chunk = ordered_uuids[start : start + dialect.IN_LIST_SIZE]
-        query = PROTOCOL.add_columns(LAST_FAULT).where(instances.c.uuid.in_(chunk)).order_by(instances.c.uuid)
+    for page in dialect.split_pages(sorted(set(uuids))):
+        query = PROTOCOL.add_columns(LAST_FAULT).where(instances.c.uuid.in_(page)).order_by(instances.c.uuid)
         rows += [instance_rows.instance_from_row(row, row.fault) for row in tx.execute(query)]
     return rows
 

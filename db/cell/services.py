@@ -106,9 +106,7 @@ def gathered_heartbeats(tx: CellTransaction, beats: Sequence[ArrivedBeat]) -> li
     for beat in sorted(beats, key=lambda beat: beat.at):
         kinds.setdefault((beat.beat.binary, beat.beat.version, bool(beat.beat.machine)), {})[beat.beat.host] = beat
     for (binary, version, has_machine), by_host in sorted(kinds.items()):
-        hosts = sorted(by_host)
-        for start in range(0, len(hosts), dialect.IN_LIST_SIZE):
-            page = hosts[start : start + dialect.IN_LIST_SIZE]
+        for page in dialect.split_pages(sorted(by_host)):
             values: dict[str, Any] = {"of": binary, "hosts": page}
             machines = {"machines": sorted({by_host[host].beat.machine for host in page})} if has_machine else {}
             renew = _RENEW_ADMITTED if has_machine else _RENEW
@@ -131,9 +129,8 @@ def admitted_heartbeats(tx: CellTransaction, beats: Sequence[Beat]) -> list[Beat
     rows: dict[tuple[str, str], sa.Row[Any]] = {}
     for binary in sorted({beat.binary for beat in beats if beat.machine}):
         hosts = sorted({beat.host for beat in beats if beat.machine and beat.binary == binary})
-        for start in range(0, len(hosts), dialect.IN_LIST_SIZE):
-            some = hosts[start : start + dialect.IN_LIST_SIZE]
-            for row in tx.execute(_MACHINES, {"of": binary, "hosts": some}):
+        for page in dialect.split_pages(hosts):
+            for row in tx.execute(_MACHINES, {"of": binary, "hosts": page}):
                 rows[row.host, binary] = row
     foreign = [beat for beat in beats if _is_foreign(rows.get((beat.host, beat.binary)), beat)]
     record_heartbeats(tx, [beat for beat in beats if beat not in foreign])
@@ -282,11 +279,9 @@ _IDENTIFIED = sa.select(services.c.host).where(
 
 def list_identified(tx: CellTransaction, binary: str, hosts: Iterable[str]) -> set[str]:
     """Those of these hosts whose agents were shown to be theirs when they started."""
-    ordered, identified_hosts = sorted(hosts), set[str]()
-    for start in range(0, len(ordered), dialect.IN_LIST_SIZE):
-        identified_hosts.update(
-            tx.execute(_IDENTIFIED, {"of": binary, "hosts": ordered[start : start + dialect.IN_LIST_SIZE]}).scalars()
-        )
+    identified_hosts: set[str] = set()
+    for page in dialect.split_pages(sorted(hosts)):
+        identified_hosts.update(tx.execute(_IDENTIFIED, {"of": binary, "hosts": page}).scalars())
     return identified_hosts
 
 

@@ -32,8 +32,8 @@ def list_strays(tx: CellTransaction, uuids: Iterable[str]) -> list[Stray]:
     rows_read = cell_rows.read_rows(tx, uuids).rows
     rows = [row for _, row in sorted(rows_read.items()) if row.state is not State.STAGED]
     specs: dict[str, str] = {}
-    for start in range(0, len(rows), dialect.IN_LIST_SIZE):
-        specs |= _specs_of(tx, [row.uuid for row in rows[start : start + dialect.IN_LIST_SIZE]])
+    for page in dialect.split_pages([row.uuid for row in rows]):
+        specs |= _specs_of(tx, page)
     ended = [row.uuid for row in rows if row.state is State.ERROR]
     faults = {row.uuid: row.fault for row in instances.read(tx, ended)} if ended else {}
     ports = cell_rows.ports_by_row(tx, [row.uuid for row in rows])

@@ -220,8 +220,7 @@ class UpdateMany:
             return tx.execute(self._one, [dict(row) for row in rows] if len(rows) > 1 else dict(rows[0])).rowcount
         names = tuple(rows[0])
         matched = 0
-        for start in range(0, len(rows), IN_LIST_SIZE):
-            page = rows[start : start + IN_LIST_SIZE]
+        for page in split_pages(rows):
             matched += tx.exec_driver_sql(
                 self._statement_text(names, len(page)), tuple(row[n] for row in page for n in names)
             ).rowcount

@@ -285,8 +285,8 @@ _TAKEN = (
 def list_claimed(tx: ApiTransaction, uuids: Sequence[str]) -> list[tuple[str, int, str]]:
     """Of the instances that have a claim: uuid, inventory and host."""
     claimed: list[tuple[str, int, str]] = []
-    for start in range(0, len(uuids), dialect.IN_LIST_SIZE):
-        rows = tx.execute(_TAKEN, {"uuids": sorted(uuids)[start : start + dialect.IN_LIST_SIZE]})
+    for page in dialect.split_pages(sorted(uuids)):
+        rows = tx.execute(_TAKEN, {"uuids": page})
         claimed += [(row.instance_uuid, row.inventory_id, row.host) for row in rows]
     return claimed
 

@@ -57,9 +57,7 @@ class DisplacedServers(Object, frozen=True, kw_only=True):
 def read(tx: ApiTransaction, inventory_ids: Collection[int], limit: int) -> DisplacedServers:
     """Everything that claims room on these inventories and is not deleted. Raises TooCostly for more than ``limit`` servers."""
     bodies: list[ClaimedBody] = []
-    ids = sorted(inventory_ids)
-    for start in range(0, len(ids), dialect.IN_LIST_SIZE):
-        page = {"ids": ids[start : start + dialect.IN_LIST_SIZE], "most": limit + 1 - len(bodies)}
+    for ids in dialect.split_pages(sorted(inventory_ids)):
         bodies += [
             ClaimedBody(
                 uuid=row.instance_uuid,
@@ -69,7 +67,7 @@ def read(tx: ApiTransaction, inventory_ids: Collection[int], limit: int) -> Disp
                 inventory_id=row.inventory_id,
                 image=image_of_rebuild(row),
             )
-            for row in tx.execute(_ON, page)
+            for row in tx.execute(_ON, {"ids": ids, "most": limit + 1 - len(bodies)})
         ]
         if len(bodies) > limit:
             raise errors.TooCostly(f"More than {limit} servers would have to go elsewhere: ask what happens after losing less.")

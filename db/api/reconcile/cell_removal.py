@@ -144,7 +144,7 @@ def _operations_by_body(tx: ApiTransaction, servers: Sequence[str]) -> dict[str,
     """The open operations of these servers, by source and by twin."""
     uuids = sorted(operation.uuid for operation in operations.open_for(tx, set(servers)).values())
     opened_by_body: dict[str, OpenOperation] = {}
-    for piece in _split_pieces(uuids):
+    for piece in dialect.split_pages(uuids):
         for opened in operations.with_bodies(tx, piece):
             opened_by_body |= {body.uuid: opened for body in (opened.source, opened.twin) if body is not None}
     return opened_by_body
@@ -354,18 +354,18 @@ def forget_cell(tx: ApiTransaction, cell_uuid: str, *, failed_with: str | None =
     ids = list(tx.execute(_INVENTORIES, {"cell": cell_uuid}).scalars())
     locked = [row.id for row in inventories.lock_rows(tx, ids)]  # a concurrent claim waits for these locks, then finds no inventory
     claimed = 0
-    for piece in _split_pieces(locked):
+    for piece in dialect.split_pages(locked):
         claimed += tx.execute(sa.select(sa.func.count()).where(_A.c.inventory_id.in_(piece))).scalar_one()
     if claimed:
         cell_mappings.check_empty(
             tx, cell_uuid, failed_with=failed_with
         )  # names the servers of the claims, which says more than the count of claims
         raise _unfinished_claims(cell_mappings.get(tx, cell_uuid), claimed)
-    for piece in _split_pieces(locked):
+    for piece in dialect.split_pages(locked):
         tx.execute(sa.delete(_I).where(_I.c.id.in_(piece)))
     hosts = tx.execute(_HOSTS, {"cell": cell_uuid}).scalars().all()
     memberships = 0
-    for piece in _split_pieces(hosts):
+    for piece in dialect.split_pages(hosts):
         memberships += tx.execute(sa.delete(tables.aggregate_hosts).where(tables.aggregate_hosts.c.host.in_(piece))).rowcount
     if memberships:
         epochs.bump_epoch(tx, Epoch.AGGREGATES)
@@ -379,7 +379,3 @@ def _unfinished_claims(cell: CellMapping, count: int) -> UnfinishedWork:
     return UnfinishedWork(
         f"Cell '{cell.name}' still has room claimed for {count} servers: {advice} wait until their builds are in it or have ended"
     )
-
-
-def _split_pieces(items: Sequence[Any]) -> list[list[Any]]:
-    return [list(items[start : start + dialect.IN_LIST_SIZE]) for start in range(0, len(items), dialect.IN_LIST_SIZE)]
