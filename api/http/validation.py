@@ -79,7 +79,9 @@ class Validator:
 
     def __init__(self, schema: dict[str, Any]) -> None:
         self._schema = schema
-        self._validator = jsonschema.Draft202012Validator(schema, format_checker=_format_checker())
+        validator = jsonschema.Draft202012Validator(schema, format_checker=_format_checker())
+        self.list_errors: Callable[[Any], Iterator[jsonschema.ValidationError]] = validator.iter_errors
+        """Everything in which a body does not fit the schema."""
 
     def schema(self, version: Version) -> dict[str, Any]:
         """The schema, which is the same in all versions."""
@@ -92,10 +94,6 @@ class Validator:
         if error is not None:
             raise errors.Invalid(_error_sentence(error))
 
-    def list_errors(self, body: Any) -> Iterator[jsonschema.ValidationError]:
-        """Everything in which the body does not fit the schema."""
-        return self._validator.iter_errors(body)
-
 
 class VersionedValidator:
     """The schemas of one body by microversion. Thread-safe."""
@@ -106,14 +104,11 @@ class VersionedValidator:
 
     def schema(self, version: Version) -> dict[str, Any]:
         """The schema of this version."""
-        return self._validator_for(version).schema(version)
+        return next(validator for since, validator in self._newest_first if since <= version).schema(version)
 
     def check_body(self, version: Version, body: Any) -> None:
         """Raises errors.Invalid, naming the first field that is wrong in this version."""
-        self._validator_for(version).check_body(body)
-
-    def _validator_for(self, version: Version) -> Validator:
-        return next(validator for since, validator in self._newest_first if since <= version)
+        next(validator for since, validator in self._newest_first if since <= version).check_body(body)
 
 
 def check_texts(value: Any, path: tuple[str | int, ...] = ()) -> None:

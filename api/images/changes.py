@@ -84,7 +84,7 @@ class ImageChanges:
         for name in sorted(touched & IMAGE_FIELDS - {"name", "min_disk", "min_ram", "tags"}):
             if changed.get(name) != before[name]:
                 raise errors.Invalid(f"{name}: cannot be changed")
-        limit = self._limits.in_force(call)["metadata_items"]
+        limit = self._limits.read_layers(call).in_force["metadata_items"]
         properties = checked_metadata(properties_of(changed), limit)
         fields = {"name": changed["name"] or "", "min_disk": changed["min_disk"], "min_ram": changed["min_ram"]}
         if "tags" in touched:

@@ -111,7 +111,7 @@ class ComputeImageMetadata:
     def _write(self, req: falcon.Request, image_id: str, metadata: dict[str, str]) -> dict[str, str]:
         """The properties of the image from now on. Raises errors.Forbidden for too many."""
         call = calls.get_call(req)
-        limit = self._limits.in_force(call)["metadata_items"]
+        limit = self._limits.read_layers(call).in_force["metadata_items"]
         return properties_of(self._images.change_image(call, image_id, properties=checked_metadata(metadata, limit)))
 
     def _read_body(self, req: falcon.Request, validator: Validator) -> dict[str, Any]:

@@ -14,11 +14,24 @@ from db.api.projects import quota_limits
 from db.api.rows.cache import EpochCache, EpochReader
 from db.api.rows.epochs import Epoch
 from objects import errors
-from objects.base import INT32_MAX
+from objects.base import INT32_MAX, Object
 from objects.quota import RESOURCES, UNLIMITED, QuotaLimits, lower_limit
 
 INJECTED_DEFAULTS = {"injected_files": 5, "injected_file_content_bytes": 10240, "injected_file_path_bytes": 255}
 """As in the Compute API: a config drive is small. The default class changes them."""
+
+
+class LimitLayers(Object, frozen=True, kw_only=True):
+    """Limits by name, without a project's or user's own limits of servers.
+
+    ``defaults``: of projects without limits of their own. ``of_project``: of this project. ``of_user``: only those that were set
+    for the user in the project. ``in_force``: for the user; the lower one where project and user have a limit.
+    """
+
+    defaults: dict[str, int]
+    of_project: dict[str, int]
+    of_user: dict[str, int]
+    in_force: dict[str, int]
 
 
 class LimitsInForce:
@@ -28,27 +41,16 @@ class LimitsInForce:
         self.cache = EpochCache(reader, (Epoch.QUOTAS,), quota_limits.read)
         self._configured = configured_limits(settings)
 
-    def default_limits(self, call: Call) -> dict[str, int]:
-        """By name, of a project without limits of its own."""
-        return self._configured | self.cache.refresh_value(call.since).defaults
-
-    def project_limits(self, project_id: str, call: Call) -> dict[str, int]:
-        """By name, without a project's own limits of servers."""
-        return self.default_limits(call) | self.cache.refresh_value(call.since).projects.get(project_id, {})
-
-    def of_user(self, project_id: str, user_id: str, call: Call) -> dict[str, int]:
-        """Only those that were set for the user in the project, by name, without the limits of servers."""
-        return self.cache.refresh_value(call.since).users.get((project_id, user_id), {})
-
-    def in_force(self, call: Call, user_id: str | None = None) -> dict[str, int]:
-        """By name, for a user in the caller's project: the lower one where both have a limit. Without those of servers.
-
-        ``user_id`` None: the caller.
-        """
-        project_id = call.context.project_id
-        user_limits = self.of_user(project_id, call.context.user_id if user_id is None else user_id, call)
-        limits = self.project_limits(project_id, call)
-        return limits | {name: lower_limit(limits[name], limit) for name, limit in user_limits.items() if name in limits}
+    def read_layers(self, call: Call, project_id: str | None = None, user_id: str | None = None) -> LimitLayers:
+        """The limits of a user in a project. None: the caller's project, and the caller."""
+        project_id = call.context.project_id if project_id is None else project_id
+        user_id = call.context.user_id if user_id is None else user_id
+        overridden = self.cache.refresh_value(call.since)
+        defaults = self._configured | overridden.defaults
+        of_project = defaults | overridden.projects.get(project_id, {})
+        of_user = overridden.users.get((project_id, user_id), {})
+        lowered = {name: lower_limit(of_project[name], limit) for name, limit in of_user.items() if name in of_project}
+        return LimitLayers(defaults=defaults, of_project=of_project, of_user=of_user, in_force=of_project | lowered)
 
 
 def configured_limits(settings: ApiSettings) -> dict[str, int]:

@@ -74,7 +74,7 @@ class KeyPairs:
             public_key=public_key,
             created_at=time.time(),
         )
-        limit = self._limits.in_force(call, user_id)["key_pairs"]
+        limit = self._limits.read_layers(call, user_id=user_id).in_force["key_pairs"]
         self._database.write(keypairs.create, pair, limit)
         shown = _pair_fields(pair, call) | {"user_id": user_id} | more
         send_json(resp, {"keypair": shown}, 201 if call.has_feature(Microversion.KEYPAIR_TYPES) else 200)

@@ -48,7 +48,7 @@ class ProjectLimits:
         call = calls.get_call(req)
         project_id = _select_project(req, call)
         quota, groups = self._database.read(quotas.read_usage, project_id)
-        limits = self._limits.project_limits(project_id, call)
+        limits = self._limits.read_layers(call, project_id).of_project
         limits |= msgspec.structs.asdict(quota.own.over_defaults(of_servers(limits)))
         absolute = {
             "totalInstancesUsed": quota.used.instances,

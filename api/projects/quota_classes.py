@@ -51,7 +51,7 @@ class QuotaClasses:
         send_json(resp, {"quota_class_set": self._limits_document(call.after_write())})
 
     def _limits_document(self, call: Call) -> dict[str, int]:
-        limits = self._limits.default_limits(call)
+        limits = self._limits.read_layers(call).defaults
         names = names_in(call, Microversion.NETWORK_CLASSES_GONE)
         hidden = () if call.has_feature(Microversion.NETWORK_CLASSES_GONE) else _NEWER_NAMES
         return {name: limits[name] for name in names if name not in hidden}

@@ -51,7 +51,7 @@ class QuotaSets:
     def on_get_defaults(self, req: falcon.Request, resp: falcon.Response, project_id: str) -> None:
         call = calls.get_call(req)
         checked_identifier("project_id", project_id)
-        limits = self._limits.default_limits(call)
+        limits = self._limits.read_layers(call).defaults
         names = names_in(call, Microversion.NETWORK_LIMITS_GONE)
         send_json(resp, {"quota_set": {"id": project_id} | {name: limits[name] for name in names}})
 
@@ -67,7 +67,7 @@ class QuotaSets:
         if user_id is None:
             quota = self._database.write(_change_quota, project_id, new_limits, force=force)
         else:
-            limits = self._limits.project_limits(project_id, call)
+            limits = self._limits.read_layers(call, project_id).of_project
             quota, user = self._database.write(_change_user, project_id, user_id, new_limits, limits, force=force)
         send_json(resp, {"quota_set": self._limits_by_name(quota, user, call.after_write())})
 
@@ -79,10 +79,11 @@ class QuotaSets:
 
     def _limits_by_name(self, quota: Quota, user: UserQuota | None, call: Call) -> dict[str, int]:
         """Every limit of the Compute API in this version, by name."""
-        limits = self._limits.project_limits(quota.project_id, call)
+        layers = self._limits.read_layers(call, quota.project_id, None if user is None else user.user_id)
+        limits = layers.of_project
         of_servers = quota.own.over_defaults(limits_in_force.of_servers(limits))
         if user is not None:
-            limits |= self._limits.of_user(user.project_id, user.user_id, call)
+            limits |= layers.of_user
             of_servers = user.own.over_defaults(of_servers)
         limits |= msgspec.structs.asdict(of_servers)
         return {name: limits[name] for name in names_in(call, Microversion.NETWORK_LIMITS_GONE)}

@@ -147,12 +147,12 @@ class Acceptor:
         Raises errors.Invalid and errors.Forbidden, naming the field.
         """
         context = call.context
-        limits = self._limits.in_force(call)
+        limits = self._limits.read_layers(call)
         if boot_secrets.files:
-            check_personality(boot_secrets.files, limits)
+            check_personality(boot_secrets.files, limits.in_force)
         batch_id = context.request_id.removeprefix("req-")  # so that the request ID leads to the batch
         sealed = self._boot_secrets.seal_secrets(batch_id, boot_secrets)
-        spec = self._build_spec(call, boot, batch_id, limits, has_secrets=sealed is not None)
+        spec = self._build_spec(call, boot, batch_id, limits.in_force, has_secrets=sealed is not None)
         named_ports = [] if isinstance(boot.networks, str) else [wanted.port for wanted in boot.networks if wanted.port is not None]
         project_ports = self._ports_of(context.project_id, named_ports) if named_ports else {}
         planned = ports.plan_ports(boot.networks, boot.count, self._catalog.networks_by_uuid(call), project_ports)
@@ -166,12 +166,10 @@ class Acceptor:
             ),
             deadline=self._database.current_time() + self._settings.build_timeout,
             admission=Admission(
-                limits=quota_limits.of_servers(self._limits.default_limits(call)),
+                limits=quota_limits.of_servers(limits.defaults),
                 at_least=boot.min_count,
-                group_members=self._limits.project_limits(context.project_id, call)["server_group_members"],
-                user_group_members=self._limits.of_user(context.project_id, context.user_id, call).get(
-                    "server_group_members", UNLIMITED
-                ),
+                group_members=limits.of_project["server_group_members"],
+                user_group_members=limits.of_user.get("server_group_members", UNLIMITED),
                 unique_names=self._settings.unique_server_names,
                 judged_by=judged_by,
             ),

@@ -45,7 +45,7 @@ from objects.instance import Server
 from objects.port import Port
 from objects.spec import RequestSpec, ServerProperties
 from objects.text import hostname_of
-from service.steps import log_step
+from service.logs import log_step
 from service.vault import Vault
 
 LOG = logging.getLogger(__name__)

@@ -75,7 +75,7 @@ class MetadataItems:
         send_json(resp, {"metadata": edited.after.metadata})
 
     def _checked_edit(self, call: Call, metadata: dict[str, str]) -> Edit:
-        return Edit(metadata=checked_metadata(metadata, self._limits.in_force(call)["metadata_items"]))
+        return Edit(metadata=checked_metadata(metadata, self._limits.read_layers(call).in_force["metadata_items"]))
 
     def _read_body(self, req: falcon.Request, validator: Validator) -> dict[str, Any]:
         document = read_body(req, self._settings.max_body_size)

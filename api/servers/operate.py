@@ -55,8 +55,8 @@ from objects.process import AGENT_BINARY
 from objects.server_name import NameScope
 from objects.spec import BootSecrets, RequestSpec
 from objects.task import TaskState
+from service.logs import log_step
 from service.periodic import wait_until
-from service.steps import log_step
 
 LOG = logging.getLogger(__name__)
 
@@ -181,7 +181,7 @@ class Operations:
             twin_uuid=str(uuid.uuid4()) if kind.is_move else None,
             batch_id=batch_id,
             destination_cell=destination_cell,
-            limits=quota_limits.of_servers(self._limits.default_limits(call)),
+            limits=quota_limits.of_servers(self._limits.read_layers(call).defaults),
             sealed=self._boot_secrets.seal_secrets(batch_id or operation_uuid, secrets) if secrets else None,
             port=port,
             image_limits=self._settings.image_limits,
@@ -352,7 +352,7 @@ class Operations:
 
     def limits_in_force(self, call: Call) -> dict[str, int]:
         """The limits in force for the caller, by the names of quotas; -1: none."""
-        return self._limits.in_force(call)
+        return self._limits.read_layers(call).in_force
 
     def public_key(self, call: Call, name: str) -> str:
         """The text of the caller's key of this name. Raises errors.Invalid for an unknown one."""

@@ -68,9 +68,9 @@ class ServerGroups:
             max_server_per_host=int(rules.get("max_server_per_host", 1)),
             max_server_per_rack=int(rules["max_server_per_rack"]) if "max_server_per_rack" in rules else None,
         )
-        limit = self._limits.project_limits(group.project_id, call)["server_groups"]
-        of_user = self._limits.of_user(group.project_id, group.user_id, call).get("server_groups", UNLIMITED)
-        self._database.write(server_groups.create, group, limit, of_user)
+        limits = self._limits.read_layers(call)
+        name = "server_groups"
+        self._database.write(server_groups.create, group, limits.of_project[name], limits.of_user.get(name, UNLIMITED))
         send_json(resp, {"server_group": _group_document(group, (), call)})
 
     def on_get_one(self, req: falcon.Request, resp: falcon.Response, group_id: str) -> None:
