@@ -9,13 +9,13 @@ from db.api.claims.claims import Ledger
 from db.api.reconcile import events
 from db.api.reconcile.events import FeedPosition
 from objects import errors
-from objects.feed import FeedEvent
+from objects.feed import InstanceEvent
 
 TRIES = 3
 """How often the events are applied, if the reader of the feed moves the cursor meanwhile."""
 
 
-def apply_rows(ledger: Ledger, cell: Cell, row_events: Sequence[FeedEvent]) -> bool:
+def apply_rows(ledger: Ledger, cell: Cell, row_events: Sequence[InstanceEvent]) -> bool:
     """Apply these events of the cell as a reader of its feed would; the cursor stays.
 
     Returns false if the cursor was moved each time.

@@ -173,5 +173,5 @@ class Thaw:
         if cell.current_mapping.is_cell0:
             return
         read = cell.read(rebuild.snapshot_of, sorted(uuids), cell.current_time())
-        if not apply_rows(self._ledger, cell, [feed_check.checked_event(event)[0] for event in read.events]):
+        if not apply_rows(self._ledger, cell, [feed_check.checked_event(event) for event in read.events]):
             raise errors.CellUnavailable(f"the feed of cell '{cell.name}' is being read")

@@ -16,10 +16,10 @@ from db.api.reconcile import events
 from db.api.reconcile.events import Applied
 from db.api.servers import mappings
 from db.cell import compute_nodes, feed, rebuild
-from objects import errors, feed_check, stored
+from objects import errors, feed_check
 from objects.compute_node import ComputeNode
 from objects.context import request_of
-from objects.feed import INSTANCE_EVENTS, EventKind, FeedEvent, InstanceSummary
+from objects.feed import INSTANCE_EVENTS, EventKind, FeedEvent, InstanceEvent
 from objects.selection import HostCapacity
 from service import metrics
 from service.bisect import isolate_failures
@@ -123,14 +123,14 @@ class Applier:
         odd = {event.key for event in snapshot.events} - {event.key for event in events}
         self._aside.note_succeeded(STEP, set(own_uuids) - failed - odd - set(snapshot.unreadable))
 
-    def _valid_events(self, events: Sequence[FeedEvent]) -> list[FeedEvent]:
+    def _valid_events(self, events: Sequence[FeedEvent]) -> list[InstanceEvent]:
         """The valid instance events. Instances with an invalid event are set aside, to be read from their rows later."""
-        good: list[FeedEvent] = []
+        good: list[InstanceEvent] = []
         odd: dict[str, Exception] = {}
         for event in events:
             if event.kind in INSTANCE_EVENTS:
                 try:
-                    good.append(feed_check.checked_event(event)[0])
+                    good.append(feed_check.checked_event(event))
                 except errors.Invalid as error:
                     odd[str(event.key)] = error
         if odd:
@@ -181,14 +181,13 @@ class Applier:
         self._report_hosts(node.host for node in known)
         self._looked = True
 
-    def _refuse_events(self, events: Sequence[FeedEvent]) -> None:
+    def _refuse_events(self, events: Sequence[InstanceEvent]) -> None:
         """Set aside the instances of these events, which place them on another cell's host and were not applied."""
         faults: dict[str, Exception] = {}
         for event in events:
             metrics.FEED_REFUSED.labels(self._cell.name).inc()
-            host = stored.load_text(event.payload, InstanceSummary).host
-            text = f"its cell {self._cell.name} reports it on host {host}, which is mapped to another cell"
-            faults[str(event.key)] = errors.Invalid(f"{text}; see 'superconductor host list'")
+            text = f"its cell {self._cell.name} reports it on host {event.summary.host}, which is mapped to another cell"
+            faults[event.key] = errors.Invalid(f"{text}; see 'superconductor host list'")
         self._aside.note_failed(STEP, faults)
 
     def _report_hosts(self, hosts: Iterable[str]) -> None:
@@ -214,7 +213,7 @@ class Applier:
             self._capacities.clear()
         return self._cursor
 
-    def _write(self, cursor: int, upto: int, page: Sequence[FeedEvent], nodes: Iterable[ComputeNode] = ()) -> None:
+    def _write(self, cursor: int, upto: int, page: Sequence[InstanceEvent], nodes: Iterable[ComputeNode] = ()) -> None:
         """Write events and changed capacities in the transaction that moves the cursor: a stale applier cannot write old ones."""
         latest = {(node.host, node.node): node for node in nodes}
         changed = {key: node for key, node in latest.items() if self._capacities.get(key) != node.total_capacity}
@@ -238,19 +237,18 @@ class Applier:
         self._cursor = upto
         self._capacities |= {key: node.total_capacity for key, node in changed.items() if key not in foreign}
 
-    def _apply_alone(self, cursor: int, page: Sequence[FeedEvent]) -> set[str]:
+    def _apply_alone(self, cursor: int, page: Sequence[InstanceEvent]) -> set[str]:
         """Apply the events in smaller and smaller groups without moving the cursor. Set aside the instances that fail alone.
 
         Returns the UUIDs of those that failed or were refused. It may be repeated: an event counts once.
         """
-        by_uuid: dict[str, list[FeedEvent]] = {}
+        by_uuid: dict[str, list[InstanceEvent]] = {}
         for event in page:
-            if event.kind in INSTANCE_EVENTS:
-                by_uuid.setdefault(event.key, []).append(event)
+            by_uuid.setdefault(event.key, []).append(event)
 
         refused: set[str] = set()
 
-        def apply_groups(groups: Sequence[list[FeedEvent]]) -> None:
+        def apply_groups(groups: Sequence[list[InstanceEvent]]) -> None:
             applied = self._commit_page(cursor, cursor, [event for group in groups for event in group], ())
             refused.update(event.key for event in applied.refused)
 
@@ -259,7 +257,7 @@ class Applier:
         self._aside.note_failed(STEP, faults)
         return set(faults) | refused
 
-    def _commit_page(self, cursor: int, upto: int, page: Sequence[FeedEvent], nodes: Sequence[ComputeNode]) -> Applied:
+    def _commit_page(self, cursor: int, upto: int, page: Sequence[InstanceEvent], nodes: Sequence[ComputeNode]) -> Applied:
         """Apply in one transaction."""
         position = events.FeedPosition(cell_uuid=self._cell.uuid, cursor=cursor, upto=upto)
         now, timeout = self._database.current_time(), self._other_cell_timeout
@@ -268,8 +266,8 @@ class Applier:
             self._refuse_events(applied.refused)
         concerned: set[str] = set()
         for event in page:
-            if event not in applied.refused and event.kind in INSTANCE_EVENTS:
-                summary = stored.load_text(event.payload, InstanceSummary)
+            if event not in applied.refused:
+                summary = event.summary
                 if event.kind is EventKind.TASK or summary.server_uuid is not None:
                     concerned.add(summary.server_uuid or event.key)
                 about = (event.key, request_of(summary.batch_id))

@@ -8,7 +8,7 @@ from typing import ClassVar
 import msgspec
 
 from objects import text
-from objects.base import Message
+from objects.base import Message, Object
 from objects.task import Power, StoredContent, TaskState
 
 
@@ -76,3 +76,12 @@ class InstanceSummary(Message, frozen=True, kw_only=True):
             msgspec.structs.force_setattr(self, "fault", text.clean_text(self.fault, text.FAULTS_SIZE))
         if self.task_fault:
             msgspec.structs.force_setattr(self, "task_fault", text.clean_text(self.task_fault, text.FAULT_SIZE))
+
+
+class InstanceEvent(Object, frozen=True, kw_only=True):
+    """A feed event about an instance, checked (``objects/feed_check.py``), with the summary from its payload."""
+
+    kind: EventKind
+    key: str
+    version: int
+    summary: InstanceSummary

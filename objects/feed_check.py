@@ -8,12 +8,10 @@ from __future__ import annotations
 
 import re
 
-import msgspec
-
 from objects import errors, stored
-from objects.feed import EventKind, FeedEvent, InstanceSummary
+from objects.feed import EventKind, FeedEvent, InstanceEvent, InstanceSummary
 from objects.lifecycle import LARGEST_ATTEMPT, LARGEST_VERSION
-from objects.text import FAULTS_SIZE, NAME_LENGTH, checked_name, clean_text, is_safe
+from objects.text import NAME_LENGTH, checked_name, clean_text, is_safe
 
 STATES = frozenset(("building", "active", "error", "deleted"))
 """States of a server in summaries."""
@@ -22,8 +20,8 @@ LATEST_TIME_S = 253_402_300_799.0
 _UUID = re.compile(r"[0-9A-Za-z-]{1,36}", re.ASCII)
 
 
-def checked_event(event: FeedEvent) -> tuple[FeedEvent, InstanceSummary]:
-    """The instance event with its fault cleaned and cut, and its summary. Raises errors.Invalid, naming the field."""
+def checked_event(event: FeedEvent) -> InstanceEvent:
+    """The instance event with its summary. Raises errors.Invalid, naming the field."""
     try:
         summary = stored.load_text(event.payload, InstanceSummary)
     except stored.UNREADABLE as error:
@@ -46,8 +44,4 @@ def checked_event(event: FeedEvent) -> tuple[FeedEvent, InstanceSummary]:
     if event.kind is not EventKind.ENDED or summary.host or summary.node:
         checked_name("host", summary.host)
         checked_name("node", summary.node)
-    fault = clean_text(summary.fault, FAULTS_SIZE) if summary.fault else summary.fault
-    if fault == summary.fault:
-        return event, summary
-    summary = msgspec.structs.replace(summary, fault=fault)
-    return msgspec.structs.replace(event, payload=stored.dump_value(summary)), summary
+    return InstanceEvent(kind=event.kind, key=event.key, version=event.version, summary=summary)

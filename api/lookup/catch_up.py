@@ -40,7 +40,7 @@ class CatchUp:
             cell = self._registry.get(server.cell_uuid or "")
             now = self._ledger.database.current_time()
             read = cell.with_timeout(self._timeout).read(rebuild.snapshot_of, [server.body_uuid], now)
-            events = [feed_check.checked_event(event)[0] for event in read.events]
+            events = [feed_check.checked_event(event) for event in read.events]
             if not any(event.kind is EventKind.ACTIVE for event in events):
                 return
             apply_rows(self._ledger, cell, events)

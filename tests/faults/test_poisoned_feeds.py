@@ -15,14 +15,15 @@ from conductor.apply import STEP, Applier
 from conductor.feed_follower import FeedFollower, FeedSettings
 from conductor.quarantine import Quarantine
 from db import dead_letters
+from db.api.reconcile import events
 from db.api.rows.tables import instance_mappings
 from db.cell import feed
 from db.cell.tables import feed as feed_table
 from db.cell.tables import feed_head, instances
 from db.sql import clock
 from db.sql.connection import CellTransaction, Connection
-from objects import errors, stored
-from objects.feed import EventKind, InstanceSummary
+from objects import errors
+from objects.feed import EventKind, InstanceEvent, InstanceSummary
 from objects.text import FAULTS_SIZE
 from tests.support.applying import CELL, OTHER, build, catch_up, ordered, sound
 from tests.support.clock import Clock
@@ -166,19 +167,14 @@ def test_an_event_refused_by_databases_harms_no_neighbours(
     """Whatever passes the check: a page that cannot be written is written instance by instance."""
     first, odd, last = servers = ordered(cloud, conductor, 3)
     build(cloud, servers)
-    real = stored.load_text
+    real = events._summary_parameters
 
-    def load(text: str, kind: Any) -> Any:
-        found = real(text, kind)
-        if isinstance(found, InstanceSummary) and found.batch_id and applier_writes and text in bad:
+    def parameters_of(cell_uuid: str, event: InstanceEvent, now: float | None) -> dict[str, object]:
+        if event.key == odd:
             raise LookupError("a fault of the program")
-        return found
+        return real(cell_uuid, event, now)
 
-    page = cloud.databases[CELL].read(feed.read, 0, 1000)
-    bad = {event.payload for event in page.events if event.key == odd}
-    applier_writes = True
-    monkeypatch.setattr("db.api.reconcile.events.stored.load_text", load)
-    monkeypatch.setattr("conductor.apply.feed_check.checked_event", lambda event: (event, real(event.payload, InstanceSummary)))
+    monkeypatch.setattr("db.api.reconcile.events._summary_parameters", parameters_of)
     catch_up(applier)
     assert states(cloud, [first, odd, last]) == ["active", "building", "active"]
     monkeypatch.undo()

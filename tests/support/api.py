@@ -31,6 +31,8 @@ from objects.cell import CELL0_UUID, CellMapping
 from objects.console import ConsoleKind, ConsolePlace
 from objects.context import RequestContext
 from objects.diagnostics import Diagnostics
+from objects.feed import INSTANCE_EVENTS
+from objects.feed_check import checked_event
 from objects.flavor import Flavor
 from objects.instance import Failure, FailureClass, Instance, State
 from objects.lifecycle import Outcome
@@ -252,7 +254,8 @@ class Front:
         page = self.cell.read(feed.read, cursor, 1000)
         if page.events:
             upto = page.events[-1].sequence
-            self.ledger.write(events.apply_page, events.FeedPosition(cell_uuid=CELL1_UUID, cursor=cursor, upto=upto), page.events)
+            checked = [checked_event(event) for event in page.events if event.kind in INSTANCE_EVENTS]
+            self.ledger.write(events.apply_page, events.FeedPosition(cell_uuid=CELL1_UUID, cursor=cursor, upto=upto), checked)
 
     def heartbeat(self, host: str, at: float | None = None) -> None:
         """Its agent is alive, or was."""

@@ -20,8 +20,7 @@ from db.api.reconcile import events
 from db.api.reconcile.events import FeedPosition
 from db.api.rows.tables import instance_mappings
 from db.api.servers import mappings
-from objects import stored
-from objects.feed import EventKind, FeedEvent, InstanceSummary
+from objects.feed import EventKind, InstanceEvent, InstanceSummary
 from objects.instance import Server
 from objects.operation import Operation, OperationArgs, OperationKind, Outcome
 from objects.quota import QuotaUsage
@@ -96,7 +95,7 @@ class Moves:
         values |= {"task_number": found.task_number, "task_state": found.task_state}
         summary = InstanceSummary(**(values | changes))
         version = next(self._versions)
-        event = FeedEvent(sequence=0, kind=kind, key=body, version=version, payload=stored.dump_value(summary))
+        event = InstanceEvent(kind=kind, key=body, version=version, summary=summary)
         cursor = self.database.write(events.lock_cursor, self.cell)
         self.queue.ledger.write(events.apply_page, FeedPosition(cell_uuid=self.cell, cursor=cursor, upto=cursor + 1), [event])
 

@@ -14,7 +14,7 @@ from db.api.projects import quotas
 from db.api.queue import batches
 from db.api.rows import spec_fields
 from db.api.rows.tables import build_requests, client_tokens, instance_mappings, request_specs
-from db.api.servers import addresses, hostnames
+from db.api.servers import addresses
 from db.api.servers import names as server_names
 from db.sql import dialect
 from db.sql.connection import ApiTransaction
@@ -25,6 +25,7 @@ from objects.base import Object
 from objects.network import PortRequest
 from objects.quota import ANY, UNLIMITED, Admission, QuotaUsage, sum_shares
 from objects.spec import RequestSpec
+from objects.text import hostname_of
 
 
 class NewServer(Object, frozen=True, kw_only=True):
@@ -220,7 +221,7 @@ def _insert_batches(tx: ApiTransaction, arrivals: Sequence[NewBatch], now: float
         requests += [request | {"instance_uuid": s.uuid} for s in arrival.servers]
         for server in arrival.servers:
             row = mapping | {"instance_uuid": server.uuid, "name": server.name, "launch_index": server.launch_index}
-            row["hostname"] = hostnames.hostname_of_spec(spec, server.name, server.uuid)
+            row["hostname"] = spec.properties.hostname or hostname_of(server.name, server.uuid)
             if keys:
                 row["name_key"] = server_name.name_key(arrival.admission.unique_names, spec.project_id, server.name)
             mappings.append(row)
@@ -250,7 +251,7 @@ def _cut_batch(tx: ApiTransaction, batch: NewBatch, count: int, now: float) -> N
     smaller = stored.dump_value(msgspec.structs.replace(spec, num_instances=count))
     tx.execute(sa.update(request_specs).where(request_specs.c.batch_id == spec.batch_id).values(spec=smaller))
     if count == 1:  # a single server gets the plain name, without a number
-        hostname = hostnames.hostname_of_spec(spec, spec.name, servers[0].uuid)
+        hostname = spec.properties.hostname or hostname_of(spec.name, servers[0].uuid)
         tx.execute(_RENAME, {"uuid": servers[0].uuid, "to_name": spec.name, "to_hostname": hostname})
         before, after = (
             server_name.name_key(batch.admission.unique_names, spec.project_id, name) for name in (servers[0].name, spec.name)

@@ -19,7 +19,7 @@ from db.api.projects import quotas
 from db.api.reconcile import operation_repair, repair
 from db.api.rows.ledger import Stamp
 from db.api.rows.tables import allocations, build_requests, instance_mappings
-from db.api.servers import addresses, hostnames
+from db.api.servers import addresses
 from db.sql import dialect
 from db.sql.connection import ApiTransaction
 from db.sql.keyed import by_index
@@ -30,6 +30,7 @@ from objects.instance_row import Stray
 from objects.quota import QuotaUsage
 from objects.selection import Selection
 from objects.spec import RequestSpec
+from objects.text import hostname_of
 
 ROWS_PER_TRANSACTION = 100
 """Rows adopted in one transaction."""
@@ -111,7 +112,9 @@ def _map_stray(tx: ApiTransaction, stray: Stray, cell_uuid: str, now: float) -> 
     size = _charged_size(stray)
     values = shown | {"instance_uuid": row.uuid, "cell_uuid": cell_uuid, "updated_at": now, "mapped_at": now}
     values |= {"server_uuid": row.server_uuid, "turn": row.turn, "hidden": row.server_uuid is not None}
-    values["hostname"] = hostnames.hostname_of_spec(_decode_spec(stray), row.name, row.uuid_of_server)
+    spec = _decode_spec(stray)
+    hostname = spec.properties.hostname if spec is not None else None
+    values["hostname"] = hostname or hostname_of(row.name, row.uuid_of_server)
     if size is not None:
         values |= {"vcpus": size.cores, "memory_mb": size.ram}
     if not dialect.insert_new(tx, instance_mappings, [values]):

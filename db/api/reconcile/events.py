@@ -22,7 +22,7 @@ from db.sql.keyed import by_index
 from objects import errors, stored
 from objects.base import Object
 from objects.compute_node import ComputeNode
-from objects.feed import INSTANCE_EVENTS, EventKind, FeedEvent, InstanceSummary
+from objects.feed import EventKind, InstanceEvent
 
 
 class FeedPosition(Object, frozen=True, kw_only=True):
@@ -120,7 +120,7 @@ class Applied(NamedTuple):
     ``foreign_nodes``: by host and node.
     """
 
-    refused: list[FeedEvent]
+    refused: list[InstanceEvent]
     foreign_nodes: set[tuple[str, str]]
 
 
@@ -128,7 +128,7 @@ def apply_page(
     tx: ApiTransaction,
     stamp: claims.Stamp,
     position: FeedPosition,
-    events: Sequence[FeedEvent],
+    events: Sequence[InstanceEvent],
     nodes: Sequence[ComputeNode] = (),
     own_hosts: Collection[str] = (),
     now: float | None = None,
@@ -148,9 +148,9 @@ def apply_page(
     if not moved_cursor:
         raise errors.Conflict(f"the feed of cell {position.cell_uuid} is read by another applier")
     refused = _on_foreign_hosts(tx, position.cell_uuid, events, own_hosts)
-    by_uuid: dict[str, list[FeedEvent]] = {}
+    by_uuid: dict[str, list[InstanceEvent]] = {}
     for event in events:
-        if event.kind in INSTANCE_EVENTS and event not in refused:
+        if event not in refused:
             by_uuid.setdefault(event.key, []).append(event)
     if by_uuid:
         _apply_claims(tx, stamp, position.cell_uuid, by_uuid, [node.host for node in nodes])
@@ -158,7 +158,7 @@ def apply_page(
         if ended := [uuid for uuid, server_events in by_uuid.items() if any(e.kind is EventKind.ENDED for e in server_events)]:
             addresses.free_addresses(tx, ended, time.time() if now is None else now)  # after the states are written
         if other_cell_timeout and now is not None:
-            exhausted = [uuid for uuid in by_uuid if stored.load_text(by_uuid[uuid][-1].payload, InstanceSummary).exhausted]
+            exhausted = [uuid for uuid, server_events in by_uuid.items() if server_events[-1].summary.exhausted]
             respawn.queue_respawns(tx, exhausted, now, other_cell_timeout)
     return Applied(refused, claims.set_inventory(tx, stamp, nodes, position.cell_uuid) if nodes else set())
 
@@ -168,25 +168,25 @@ _PLACING = (EventKind.MOVED, EventKind.ACTIVE, EventKind.TASK)
 
 
 def _on_foreign_hosts(
-    tx: ApiTransaction, cell_uuid: str, events: Sequence[FeedEvent], own_hosts: Collection[str]
-) -> list[FeedEvent]:
+    tx: ApiTransaction, cell_uuid: str, events: Sequence[InstanceEvent], own_hosts: Collection[str]
+) -> list[InstanceEvent]:
     """The events that place an instance on a host that a host mapping or an inventory assigns to another cell."""
-    placed = [(event, stored.load_text(event.payload, InstanceSummary).host) for event in events if event.kind in _PLACING]
-    hosts = sorted({host for _, host in placed if host and host not in own_hosts})
+    placed = [event for event in events if event.kind in _PLACING]
+    hosts = sorted({event.summary.host for event in placed if event.summary.host} - {*own_hosts})
     if not hosts:
         return []
     foreign: set[str] = set()
     for page in dialect.split_pages(hosts):
         homes = tx.execute(_HOMES, {"hosts": page})
         foreign.update(host for host, home in homes if home not in (cell_uuid, ""))
-    return [event for event, host in placed if host in foreign]
+    return [event for event in placed if event.summary.host in foreign]
 
 
 def _apply_claims(
-    tx: ApiTransaction, stamp: claims.Stamp, cell_uuid: str, by_uuid: Mapping[str, Sequence[FeedEvent]], reporting: Sequence[str]
+    tx: ApiTransaction, stamp: claims.Stamp, cell_uuid: str, by_uuid: Mapping[str, list[InstanceEvent]], reporting: Sequence[str]
 ) -> None:
     """Release and move claims as the events say. Most builds become ACTIVE on their claim's host and need no query here."""
-    last = {uuid: stored.load_text(events[-1].payload, InstanceSummary) for uuid, events in by_uuid.items()}
+    last = {uuid: events[-1].summary for uuid, events in by_uuid.items()}
     bearing = [
         uuid
         for uuid, events in by_uuid.items()
@@ -222,8 +222,8 @@ def _apply_claims(
         claims.free_slots(tx, built)
 
 
-def _summary_parameters(cell_uuid: str, event: FeedEvent, now: float | None) -> dict[str, object]:
-    summary = stored.load_text(event.payload, InstanceSummary)
+def _summary_parameters(cell_uuid: str, event: InstanceEvent, now: float | None) -> dict[str, object]:
+    summary = event.summary
     return {
         "uuid": event.key,
         "cell": cell_uuid,

@@ -17,7 +17,7 @@ from db.api.queue import builds
 from db.api.rows.ledger import Stamp
 from db.api.rows.tables import instance_mappings
 from db.api.rows.tables import operations as table
-from db.api.servers import hostnames, mappings
+from db.api.servers import mappings
 from db.audit import operations as audit_operations
 from db.audit.operations import BodyRole
 from db.sql import dialect
@@ -29,6 +29,7 @@ from objects.move import MoveKind
 from objects.operation import Operation, OperationKind, OperationState
 from objects.quota import QuotaUsage
 from objects.task import Power
+from objects.text import hostname_of
 
 START_TIMEOUT_S = 3600.0
 """Seconds in which a cell should have the start of a server that was held."""
@@ -201,7 +202,7 @@ def give_home(tx: ApiTransaction, stray: Stray, now: float) -> bool:
     ended = {"deleted": True, "state": "deleted", "deleted_at": now, "terminated_at": now, "updated_at": now, "hidden": True}
     of_row = {name: getattr(row, name) for name in ("project_id", "user_id", "name", "launch_index", "created_at")}
     home = {"instance_uuid": row.uuid_of_server, "batch_id": row.uuid_of_server, "fence": 0, "seen": 0, "body_uuid": row.uuid}
-    home["hostname"] = hostnames.hostname_of_spec(None, row.name, row.uuid_of_server)
+    home["hostname"] = hostname_of(row.name, row.uuid_of_server)
     dialect.insert_new(tx, instance_mappings, [home | of_row | ended])
     return True
 

@@ -26,8 +26,8 @@ from db.audit import quotas as quota_audit
 from db.sql.connection import ApiTransaction
 from db.sql.counting import StatementCounter
 from db.sql.engine import Database
-from objects import errors, stored
-from objects.feed import EventKind, FeedEvent, InstanceSummary
+from objects import errors
+from objects.feed import EventKind, InstanceEvent, InstanceSummary
 from objects.quota import Admission, OwnLimits, QuotaLimits, QuotaUsage
 from tests.functional.db.test_db_lock_order import counting
 from tests.support import fleet
@@ -263,12 +263,12 @@ def test_a_batch_or_delete_costs_one_statement(queue: Queue) -> None:
 # -- every way a server ends -------------------------------------------------------------------------------------------------
 
 
-def event(uuid: str, kind: EventKind, version: int, state: str) -> FeedEvent:
+def event(uuid: str, kind: EventKind, version: int, state: str) -> InstanceEvent:
     summary = InstanceSummary(state=state, host="h0", node="h0", updated_at=NOW)
-    return FeedEvent(sequence=0, kind=kind, key=uuid, version=version, payload=stored.dump_value(summary))
+    return InstanceEvent(kind=kind, key=uuid, version=version, summary=summary)
 
 
-def apply(queue: Queue, *page: FeedEvent) -> None:
+def apply(queue: Queue, *page: InstanceEvent) -> None:
     cursor = queue.database.write(events.lock_cursor, CELLS[0])
     queue.ledger.write(events.apply_page, FeedPosition(cell_uuid=CELLS[0], cursor=cursor, upto=cursor + 1), list(page))
 

@@ -26,9 +26,9 @@ from db.sql import retry
 from db.sql import url as urls
 from db.sql.connection import ApiTransaction, CellTransaction
 from db.sql.engine import Database
-from objects import lifecycle, stored
+from objects import lifecycle
 from objects.compute_node import ComputeNode
-from objects.feed import EventKind, FeedEvent, InstanceSummary
+from objects.feed import EventKind, InstanceEvent, InstanceSummary
 from objects.group import GroupPolicy
 from objects.instance import Failure, FailureClass, State
 from objects.selection import Selection
@@ -160,12 +160,12 @@ class TestBesideAClaimInFlight:
         beside(queue.database, foreign, lambda: queue.database.write(mappings.confirm_deletes, list(mine), NOW))
 
 
-def _event(kind: EventKind, uuid: str, host: str = "h7") -> FeedEvent:
+def _event(kind: EventKind, uuid: str, host: str = "h7") -> InstanceEvent:
     summary = InstanceSummary(state="building", host=host, node=host, updated_at=NOW, has_group=True)
-    return FeedEvent(sequence=0, kind=kind, key=uuid, version=9, payload=stored.dump_value(summary))
+    return InstanceEvent(kind=kind, key=uuid, version=9, summary=summary)
 
 
-def _apply(queue: Queue, page: Sequence[FeedEvent], nodes: Sequence[str] = ()) -> None:
+def _apply(queue: Queue, page: Sequence[InstanceEvent], nodes: Sequence[str] = ()) -> None:
     cursor = queue.database.write(events.lock_cursor, CELLS[0])
     position = FeedPosition(cell_uuid=CELLS[0], cursor=cursor, upto=cursor + 1)
     queue.ledger.write(events.apply_page, position, page, [fleet.node(host, vcpus=99) for host in nodes])
@@ -227,9 +227,9 @@ def _set(tx: ApiTransaction, stamp: claims.Stamp, nodes: Sequence[ComputeNode]) 
     claims.set_inventory(tx, stamp, nodes, CELLS[0])
 
 
-def _later(kind: EventKind, uuid: str, host: str) -> FeedEvent:
+def _later(kind: EventKind, uuid: str, host: str) -> InstanceEvent:
     event = _event(kind, uuid, host)
-    return FeedEvent(sequence=0, kind=kind, key=uuid, version=10, payload=event.payload)
+    return InstanceEvent(kind=kind, key=uuid, version=10, summary=event.summary)
 
 
 class TestInACell:

@@ -21,9 +21,9 @@ from db.api.servers import mappings
 from db.audit import quotas
 from db.cell import compute_nodes, feed, instances, services, staging
 from db.sql.engine import Database
-from objects import errors, lifecycle, stored
+from objects import errors, lifecycle
 from objects.cell import CELL0_UUID
-from objects.feed import EventKind, FeedEvent, InstanceSummary
+from objects.feed import EventKind, InstanceEvent, InstanceSummary
 from objects.group import GroupPolicy
 from objects.instance import Failure, FailureClass, Instance
 from objects.lifecycle import Outcome
@@ -181,13 +181,13 @@ class Region:
 
         return work
 
-    def event(self, drawn: random.Random, uuid: str, kind: EventKind | None = None) -> FeedEvent:
+    def event(self, drawn: random.Random, uuid: str, kind: EventKind | None = None) -> InstanceEvent:
         kind = kind or drawn.choice((EventKind.MOVED, EventKind.MOVED, EventKind.ACTIVE, EventKind.ENDED))
         host = drawn.choice(HOSTS)
         self.versions[uuid] += 1
         state = {EventKind.ENDED: "deleted", EventKind.ACTIVE: "active"}.get(kind, "building")
         summary = InstanceSummary(state=state, host=host, node=host, updated_at=NOW, has_group=drawn.random() < 0.5)
-        return FeedEvent(sequence=0, kind=kind, key=uuid, version=self.versions[uuid], payload=stored.dump_value(summary))
+        return InstanceEvent(kind=kind, key=uuid, version=self.versions[uuid], summary=summary)
 
     def reap(self, drawn: random.Random) -> None:
         claims.Ledger(self.database, "reaper").write(claims.release_claims, self.database.read(claims.list_orphans))

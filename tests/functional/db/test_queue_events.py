@@ -10,8 +10,8 @@ import pytest
 from db.api.reconcile import events
 from db.api.reconcile.events import FeedPosition
 from db.api.servers import mappings
-from objects import errors, stored
-from objects.feed import EventKind, FeedEvent, InstanceSummary
+from objects import errors
+from objects.feed import EventKind, InstanceEvent, InstanceSummary
 from objects.group import GroupPolicy
 from objects.instance import Server
 from tests.support import fleet
@@ -22,19 +22,19 @@ from tests.support.transactions import run_threads
 CELL, OTHER = CELLS
 
 
-def event(kind: EventKind, uuid: str, version: int, *, host: str = "h0", state: str = "", **changes: Any) -> FeedEvent:
+def event(kind: EventKind, uuid: str, version: int, *, host: str = "h0", state: str = "", **changes: Any) -> InstanceEvent:
     shown = state or {EventKind.ACTIVE: "active", EventKind.ENDED: "error"}.get(kind, "building")
     summary = InstanceSummary(state=shown, host=host, node=host, updated_at=NOW + version, **changes)
-    return FeedEvent(sequence=0, kind=kind, key=uuid, version=version, payload=stored.dump_value(summary))
+    return InstanceEvent(kind=kind, key=uuid, version=version, summary=summary)
 
 
-def apply(queue: Queue, *page: FeedEvent, cell: str = CELL) -> None:
+def apply(queue: Queue, *page: InstanceEvent, cell: str = CELL) -> None:
     """As the only applier of the cell's feed."""
     cursor = queue.database.write(events.lock_cursor, cell)
     apply_from(queue, cursor, page, cell)
 
 
-def apply_from(queue: Queue, cursor: int, page: Sequence[FeedEvent], cell: str = CELL) -> None:
+def apply_from(queue: Queue, cursor: int, page: Sequence[InstanceEvent], cell: str = CELL) -> None:
     queue.ledger.write(events.apply_page, FeedPosition(cell_uuid=cell, cursor=cursor, upto=cursor + len(page)), page)
 
 
