@@ -8,7 +8,7 @@ import falcon
 import msgspec
 
 from api.http import call as calls
-from api.http.versions import send_json
+from api.http.call import send_json
 from api.opts import ApiSettings
 from cells import host_service
 from cells.registry import CellRegistry

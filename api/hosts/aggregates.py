@@ -9,10 +9,9 @@ import falcon
 
 from api.http import call as calls
 from api.http import policies, schemas
-from api.http.call import Call
+from api.http.call import Call, send_json
 from api.http.microversions import Microversion
 from api.http.validation import Validator, read_body, validated_by
-from api.http.versions import send_json
 from api.lookup.server_view import format_micro
 from api.opts import ApiSettings
 from db.api.deployment import aggregates, host_mappings

@@ -10,7 +10,7 @@ import falcon
 
 from api.hosts.services import BINARIES, COMPUTE, INTERNAL_ZONE
 from api.http import call as calls
-from api.http.versions import send_json
+from api.http.call import send_json
 from api.lookup.hosts import HostWatch
 from api.lookup.server_view import format_micro
 from api.lookup.silence import Silences

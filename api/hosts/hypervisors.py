@@ -12,11 +12,10 @@ import falcon
 from api.hosts.services import service_id
 from api.http import call as calls
 from api.http import schemas
-from api.http.call import Call
+from api.http.call import Call, send_json
 from api.http.microversions import Microversion
 from api.http.paging import next_link, page_of
 from api.http.query_parameters import refuse_unknown_names, whole_number
-from api.http.versions import send_json
 from api.lookup.hosts import HostWatch
 from api.lookup.server_view import instance_name
 from api.lookup.silence import Silences

@@ -16,11 +16,10 @@ import falcon
 
 from api.http import call as calls
 from api.http import schemas
-from api.http.call import Call
+from api.http.call import Call, send_json
 from api.http.microversions import Microversion
 from api.http.query_parameters import refuse_unknown_names
 from api.http.validation import VersionedValidator, is_uuid, read_body, validated_by
-from api.http.versions import send_json
 from api.lookup.hosts import HostWatch
 from api.lookup.server_view import UNKNOWN_STATUS, format_micro
 from api.lookup.silence import Silences

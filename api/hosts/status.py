@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 import falcon
 
 from api.http import health
+from api.http.call import send_json
 from api.http.health import CellAnswer, Reached
-from api.http.versions import send_json
 from api.lookup.hosts import CellView, HostWatch
 from api.opts import ApiSettings
 from cells.cell import Cell

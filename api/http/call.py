@@ -1,9 +1,9 @@
-"""The state of an HTTP request that is known before its handler runs."""
+"""The state of an HTTP request that is known before its handler runs, and its answer."""
 
 from __future__ import annotations
 
 import time
-from typing import cast
+from typing import Any, cast
 
 import falcon
 import msgspec
@@ -81,3 +81,10 @@ class Call(Object, frozen=True, kw_only=True):
 def get_call(request: falcon.Request) -> Call:
     """The request's Call, set by the middleware."""
     return cast("Call", request.context.call)
+
+
+def send_json(resp: falcon.Response, document: Any, status: int = 200) -> None:
+    """Send a JSON document."""
+    resp.status = status
+    resp.content_type = falcon.MEDIA_JSON
+    resp.data = msgspec.json.encode(document)

@@ -14,12 +14,13 @@ import falcon
 
 from api.http import call as calls
 from api.http import microversions
+from api.http.call import send_json
 from api.http.microversions import HEADER, Version
 from api.http.not_served import KnownOperation
 from api.http.policies import DOCUMENTED, PUBLIC
 from api.http.schemas import Schema
 from api.http.validation import VALIDATED
-from api.http.versions import CHOICES, send_json
+from api.http.versions import CHOICES
 from service.release import DISTRIBUTION
 
 DIALECT = "3.1.0"

@@ -7,21 +7,14 @@ from __future__ import annotations
 from typing import Any
 
 import falcon
-import msgspec
 
 from api.http import call, microversions
+from api.http.call import send_json
 from api.http.validation import COMPUTE_MEDIA_TYPE
 from objects import errors
 
 UPDATED = "2026-01-01T00:00:00Z"
 """When the set of versions served was last changed."""
-
-
-def send_json(resp: falcon.Response, document: Any, status: int = 200) -> None:
-    """Send a JSON document."""
-    resp.status = status
-    resp.content_type = falcon.MEDIA_JSON
-    resp.data = msgspec.json.encode(document)
 
 
 V20 = "v2.0"

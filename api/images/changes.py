@@ -9,8 +9,8 @@ import msgspec
 
 from api.http import call as calls
 from api.http import schemas
+from api.http.call import send_json
 from api.http.validation import Validator, checked_metadata
-from api.http.versions import send_json
 from api.images.tags import checked_tags
 from api.lookup.project_images import IMAGE_FIELDS, ProjectImages, properties_of
 from api.lookup.quota_limits import LimitsInForce

@@ -10,9 +10,9 @@ from urllib.parse import parse_qsl, urlencode
 import falcon
 
 from api.http import call
+from api.http.call import send_json
 from api.http.paging import page_of
 from api.http.validation import validated_by
-from api.http.versions import send_json
 from api.images.changes import ImageChanges
 from api.images.uploads import ImageUploads
 from api.lookup.project_images import OWNER, Document, ImageListing, ProjectImages

@@ -11,10 +11,10 @@ import falcon
 
 from api.http import call as calls
 from api.http import schemas
+from api.http.call import send_json
 from api.http.microversions import Version
 from api.http.rate_limit import RequestRateLimit
 from api.http.validation import Validator, read_body
-from api.http.versions import send_json
 from api.images.tags import checked_tags
 from api.lookup.project_images import IMAGE_FIELDS, ProjectImages, image_document, image_not_found
 from api.opts import ApiSettings

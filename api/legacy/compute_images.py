@@ -10,11 +10,10 @@ import falcon
 
 from api.http import call as calls
 from api.http import schemas
-from api.http.call import Call
+from api.http.call import Call, send_json
 from api.http.paging import next_link, page_of
 from api.http.query_parameters import whole_number
 from api.http.validation import Validator, checked_metadata, read_body, validated_by
-from api.http.versions import send_json
 from api.lookup.project_images import BY_UUID, Document, ImageListing, ProjectImages, properties_of
 from api.lookup.quota_limits import LimitsInForce
 from api.opts import ApiSettings

@@ -7,7 +7,7 @@ from typing import Any
 
 import falcon
 
-from api.http.versions import send_json
+from api.http.call import send_json
 from objects import errors
 from objects.base import Object
 

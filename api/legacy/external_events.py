@@ -8,8 +8,8 @@ import falcon
 
 from api.http import call as calls
 from api.http import schemas
+from api.http.call import send_json
 from api.http.validation import VersionedValidator, read_body, validated_by
-from api.http.versions import send_json
 from api.opts import ApiSettings
 from db.api.servers import mappings
 from db.api.servers.listing import ServerQuery

@@ -6,7 +6,7 @@ from typing import Any
 
 import falcon
 
-from api.http.versions import send_json
+from api.http.call import send_json
 from objects.stored_image import IMAGE_TAG_LENGTH
 
 _TEXT = {"type": "string"}

@@ -10,8 +10,8 @@ import falcon
 from api.hosts.services import Services
 from api.http import call as calls
 from api.http import schemas
+from api.http.call import send_json
 from api.http.validation import VersionedValidator, read_body, validated_by
-from api.http.versions import send_json
 from api.opts import ApiSettings
 from cells.cell import Cell
 from cells.host_service import HostChange

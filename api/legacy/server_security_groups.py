@@ -6,8 +6,7 @@ import falcon
 
 from api.http import call as calls
 from api.http import policies, schemas
-from api.http.call import Call
-from api.http.versions import send_json
+from api.http.call import Call, send_json
 from api.lookup import security_groups
 from api.lookup.server_lookup import Finder
 from api.servers.actions import ServerAction

@@ -8,8 +8,8 @@ from urllib.parse import parse_qsl, urlencode
 import falcon
 
 from api.http import call as calls
+from api.http.call import send_json
 from api.http.paging import page_of
-from api.http.versions import send_json
 from api.lookup.ports import Document
 from objects import errors
 

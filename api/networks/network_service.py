@@ -7,8 +7,7 @@ import ipaddress
 import falcon
 
 from api.http import call as calls
-from api.http.call import Call
-from api.http.versions import send_json
+from api.http.call import Call, send_json
 from api.lookup import security_groups
 from api.lookup.catalog import Catalog
 from api.lookup.ports import Document

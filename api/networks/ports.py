@@ -10,9 +10,8 @@ import falcon
 
 from api.http import call as calls
 from api.http import policies, schemas
-from api.http.call import Call
+from api.http.call import Call, send_json
 from api.http.validation import Validator, is_uuid, read_body, validated_by
-from api.http.versions import send_json
 from api.lookup import ports, security_groups, server_view
 from api.lookup.catalog import Catalog
 from api.lookup.ports import Document

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import falcon
 
-from api.http.versions import send_json
+from api.http.call import send_json
 from api.lookup import security_groups
 from api.opts import ApiSettings
 from db.api.servers import ports

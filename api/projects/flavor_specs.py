@@ -9,8 +9,8 @@ import msgspec
 
 from api.http import call as calls
 from api.http import schemas
+from api.http.call import send_json
 from api.http.validation import Validator, read_body, validated_by
-from api.http.versions import send_json
 from api.lookup.catalog import Catalog
 from api.opts import ApiSettings
 from api.projects.flavors import find_visible, flavor_not_found

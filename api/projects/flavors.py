@@ -11,12 +11,11 @@ import msgspec
 
 from api.http import call as calls
 from api.http import policies, schemas
-from api.http.call import Call
+from api.http.call import Call, send_json
 from api.http.microversions import Microversion
 from api.http.paging import Page, next_link, page_of
 from api.http.query_parameters import refuse_unknown_names, whole_number
 from api.http.validation import Validator, VersionedValidator, read_body, validated_by
-from api.http.versions import send_json
 from api.lookup.catalog import Catalog
 from api.opts import ApiSettings
 from db.api.projects import flavors

@@ -9,12 +9,11 @@ import falcon
 
 from api.http import call as calls
 from api.http import schemas
-from api.http.call import Call
+from api.http.call import Call, send_json
 from api.http.microversions import Microversion
 from api.http.paging import next_link, page_of
 from api.http.query_parameters import refuse_unknown_names
 from api.http.validation import VersionedValidator, read_body, validated_by
-from api.http.versions import send_json
 from api.lookup import public_keys
 from api.lookup.quota_limits import LimitsInForce
 from api.lookup.server_view import format_micro

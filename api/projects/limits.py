@@ -7,10 +7,9 @@ import msgspec
 
 from api.http import call as calls
 from api.http import policies
-from api.http.call import Call
+from api.http.call import Call, send_json
 from api.http.microversions import Microversion
 from api.http.query_parameters import refuse_unknown_names
-from api.http.versions import send_json
 from api.lookup.quota_limits import LimitsInForce, of_servers
 from db.api.projects import quotas
 from db.sql.engine import ApiDatabase

@@ -7,11 +7,10 @@ import msgspec
 
 from api.http import call as calls
 from api.http import schemas
-from api.http.call import Call
+from api.http.call import Call, send_json
 from api.http.microversions import Microversion
 from api.http.query_parameters import refuse_unknown_names
 from api.http.validation import VersionedValidator, read_body, validated_by
-from api.http.versions import send_json
 from api.lookup import quota_limits as limits_in_force
 from api.lookup.quota_limits import LimitsInForce, names_in
 from api.opts import ApiSettings

@@ -9,12 +9,11 @@ from typing import Any
 import falcon
 
 from api.http import call as calls
-from api.http.call import Call
+from api.http.call import Call, send_json
 from api.http.microversions import Microversion
 from api.http.paging import next_link, page_of
 from api.http.query_parameters import refuse_unknown_names
 from api.http.schemas import BOOLEANS
-from api.http.versions import send_json
 from api.lookup.server_view import format_micro
 from api.lookup.silence import Silences, Silent
 from api.opts import ApiSettings

@@ -7,8 +7,7 @@ from collections.abc import Mapping, Sequence
 import falcon
 
 from api.http import call as calls
-from api.http.call import Call
-from api.http.versions import send_json
+from api.http.call import Call, send_json
 from api.lookup.catalog import Catalog
 from api.lookup.scheduler_queries import SchedulerAsker
 from api.opts import ApiSettings

@@ -8,8 +8,8 @@ import falcon
 import msgspec
 
 from api.http import call as calls
+from api.http.call import send_json
 from api.http.validation import validated_by
-from api.http.versions import send_json
 from api.lookup.scheduler_queries import SchedulerAsker
 from api.servers.accept import Acceptor, ForeseenBatch
 from api.servers.handlers import BootServers

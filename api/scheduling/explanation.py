@@ -15,8 +15,7 @@ import msgspec
 
 from api.http import call as calls
 from api.http import policies
-from api.http.call import Call
-from api.http.versions import send_json
+from api.http.call import Call, send_json
 from api.lookup import server_view
 from api.lookup.server_lookup import Finder, FoundServer, decisions_about
 from db.api.claims import decisions

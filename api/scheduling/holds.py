@@ -9,10 +9,9 @@ import falcon
 
 from api.http import call as calls
 from api.http import policies
-from api.http.call import Call
+from api.http.call import Call, send_json
 from api.http.query_parameters import refuse_unknown_names, whole_number
 from api.http.validation import validated_by
-from api.http.versions import send_json
 from api.lookup.doorbell import WakeupSender
 from api.lookup.server_view import format_iso
 from api.opts import ApiSettings

@@ -5,7 +5,7 @@ from __future__ import annotations
 import falcon
 
 from api.http import call as calls
-from api.http.versions import send_json
+from api.http.call import send_json
 from api.lookup.scheduler_queries import SchedulerAsker
 from api.servers.accept import Acceptor
 from objects import errors, text

@@ -5,7 +5,7 @@ from __future__ import annotations
 import falcon
 
 from api.http import call as calls
-from api.http.versions import send_json
+from api.http.call import send_json
 from api.lookup import ports
 from api.lookup.server_lookup import Finder
 from objects import errors

@@ -7,8 +7,7 @@ from typing import Any
 import falcon
 
 from api.http import policies, schemas
-from api.http.call import Call
-from api.http.versions import send_json
+from api.http.call import Call, send_json
 from api.lookup.guest_asker import GuestAsker
 from api.servers.actions import ServerAction
 from objects import console

@@ -9,8 +9,8 @@ import falcon
 import msgspec
 
 from api.http import call as calls
+from api.http.call import send_json
 from api.http.microversions import Microversion
-from api.http.versions import send_json
 from api.lookup.guest_asker import GuestAsker
 from objects.base import Object
 from objects.diagnostics import Diagnostics

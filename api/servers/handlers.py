@@ -15,12 +15,11 @@ from msgspec import UNSET
 
 from api.http import call as calls
 from api.http import policies, schemas
-from api.http.call import Call
+from api.http.call import Call, send_json
 from api.http.microversions import Microversion, Version
 from api.http.paging import Position, next_link, page_of
 from api.http.rate_limit import RequestRateLimit
 from api.http.validation import UNSAFE, VersionedValidator, canonical_ipv6, read_body, validated_by
-from api.http.versions import send_json
 from api.lookup import boot_request, server_view
 from api.lookup.boot_request import BootRequest
 from api.lookup.doorbell import WakeupSender

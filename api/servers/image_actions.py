@@ -7,10 +7,9 @@ from typing import Any
 import falcon
 
 from api.http import policies, schemas
-from api.http.call import Call
+from api.http.call import Call, send_json
 from api.http.microversions import Microversion
 from api.http.validation import checked_metadata
-from api.http.versions import send_json
 from api.lookup.server_lookup import Finder
 from api.servers.actions import ServerAction
 from api.servers.operate import Operations

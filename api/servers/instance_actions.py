@@ -9,10 +9,9 @@ import falcon
 
 from api.http import call as calls
 from api.http import policies
-from api.http.call import Call
+from api.http.call import Call, send_json
 from api.http.microversions import Microversion
 from api.http.paging import Page, next_link, page_of
-from api.http.versions import send_json
 from api.lookup import server_view
 from api.lookup.server_lookup import Finder, FoundServer
 from api.opts import ApiSettings

@@ -9,10 +9,9 @@ import falcon
 
 from api.http import call as calls
 from api.http import schemas
-from api.http.call import Call
+from api.http.call import Call, send_json
 from api.http.microversions import Microversion
 from api.http.validation import VersionedValidator, read_body, validated_by
-from api.http.versions import send_json
 from api.lookup import ports
 from api.lookup.catalog import Catalog
 from api.lookup.ports import Document

@@ -8,9 +8,8 @@ import falcon
 
 from api.http import call as calls
 from api.http import schemas
-from api.http.call import Call
+from api.http.call import Call, send_json
 from api.http.validation import Validator, checked_metadata, read_body, validated_by
-from api.http.versions import send_json
 from api.lookup.quota_limits import LimitsInForce
 from api.opts import ApiSettings
 from api.servers.edits import ServerEdits

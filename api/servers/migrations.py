@@ -11,11 +11,10 @@ import falcon
 
 from api.http import call as calls
 from api.http import schemas
-from api.http.call import Call
+from api.http.call import Call, send_json
 from api.http.microversions import Microversion
 from api.http.paging import next_link, page_of
 from api.http.validation import VersionedValidator, read_body, validated_by
-from api.http.versions import send_json
 from api.lookup import server_view
 from api.lookup.server_lookup import Finder
 from api.opts import ApiSettings

@@ -10,10 +10,9 @@ import falcon
 import msgspec
 
 from api.http import policies, schemas
-from api.http.call import Call
+from api.http.call import Call, send_json
 from api.http.microversions import Microversion
 from api.http.validation import checked_metadata
-from api.http.versions import send_json
 from api.lookup import boot_request, server_view
 from api.lookup.boot_secrets import BootSecretsPolicy
 from api.lookup.hosts import HostWatch

@@ -10,11 +10,10 @@ import falcon
 
 from api.http import call as calls
 from api.http import policies, schemas
-from api.http.call import Call
+from api.http.call import Call, send_json
 from api.http.microversions import Microversion
 from api.http.query_parameters import whole_number
 from api.http.validation import VersionedValidator, read_body, validated_by
-from api.http.versions import send_json
 from api.lookup.quota_limits import LimitsInForce
 from api.opts import ApiSettings
 from db.api.claims import server_groups

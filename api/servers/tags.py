@@ -8,10 +8,9 @@ import falcon
 
 from api.http import call as calls
 from api.http import schemas
-from api.http.call import Call
+from api.http.call import Call, send_json
 from api.http.microversions import Microversion
 from api.http.validation import Validator, read_body, validated_by
-from api.http.versions import send_json
 from api.opts import ApiSettings
 from api.servers.edits import ServerEdits
 from db.api.servers.edits import Edit
