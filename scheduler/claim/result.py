@@ -23,10 +23,24 @@ def conclude_job(job: Job, request: Request, table: HostTable, driver: Scheduler
     """Give the job its placements, unless it was refused, and its decision."""
     decision_id = _waiting_id(job) if job.waiting_reason else str(uuid4())
     if job.is_open:
-        placed = job.rows.items()
-        job.placements = tuple(
-            _make_placement(job, request, table, instance_uuid, row, decision_id) for instance_uuid, row in placed
-        )
+        group = job.spec.group
+        holds = group is not None and group.policy is GroupPolicy.ANTI_AFFINITY
+        placements: list[Placement] = []
+        for uuid, row in job.rows.items():
+            others = job.alternates.get(uuid, [])
+            selections = [
+                _make_selection(table, request, chosen, job.spec.fences[uuid], decision_id, job.numa_nodes.get((uuid, chosen), ()))
+                for chosen in (row, *others)
+            ]
+            placements.append(
+                Placement(
+                    instance_uuid=uuid,
+                    inventory_id=table.inventory.item(row),
+                    selections=tuple(selections),
+                    held=tuple(table.hosts[other] for other in others) if holds else (),
+                )
+            )
+        job.placements = tuple(placements)
     job.decision = decision_of(decision_id, job, request, table, driver, moment)
 
 
@@ -36,22 +50,6 @@ def _waiting_id(job: Job) -> str:
     No other transaction writes it meanwhile, because the servers' requests are locked.
     """
     return str(uuid5(_WAITING, job.standing.needed[0]))
-
-
-def _make_placement(job: Job, request: Request, table: HostTable, instance_uuid: str, row: int, decision_id: str) -> Placement:
-    others = job.alternates.get(instance_uuid, [])
-    group = job.spec.group
-    holds = group is not None and group.policy is GroupPolicy.ANTI_AFFINITY
-    fence = job.spec.fences[instance_uuid]
-    return Placement(
-        instance_uuid=instance_uuid,
-        inventory_id=table.inventory.item(row),
-        selections=tuple(
-            _make_selection(table, request, chosen_row, fence, decision_id, job.numa_nodes.get((instance_uuid, chosen_row), ()))
-            for chosen_row in (row, *others)
-        ),
-        held=tuple(table.hosts[other] for other in others) if holds else (),
-    )
 
 
 def _make_selection(

@@ -15,7 +15,7 @@ import msgspec
 import numpy as np
 
 from objects import numa, stored, typed
-from objects.basis import Basis, KeptHost
+from objects.basis import KeptHost
 from objects.decision import Candidate
 from scheduler.engine.survey import Survey, WeigherScale
 from scheduler.framework.batch_request import Request
@@ -23,12 +23,6 @@ from scheduler.framework.hosts import Hosts
 from scheduler.framework.settings import SPREADING_WEIGHERS, SchedulerSettings
 from scheduler.table.aggregation import RATIOS
 from scheduler.table.host_table import HostTable
-from scheduler.weighers.affinity import ServerGroupSoftAffinityWeigher, ServerGroupSoftAntiAffinityWeigher
-from scheduler.weighers.balance import BalanceWeigher
-from scheduler.weighers.capacity import CPUWeigher, DiskWeigher, RAMWeigher
-from scheduler.weighers.cells import CrossCellWeigher
-from scheduler.weighers.leftover import LeftoverWeigher
-from scheduler.weighers.load import BuildFailureWeigher, IoOpsWeigher, NumInstancesWeigher
 
 BEST_HOSTS_SHOWN = 5
 """Number of best hosts recorded with their scores."""
@@ -36,22 +30,6 @@ HOSTS_LIMIT = 16
 """Maximum number of hosts kept of a batch, or of hosts that are drawn from."""
 SETTINGS_BYTES = 1000
 """Settings that take more are not kept."""
-RECOMPUTED = frozenset(
-    (
-        RAMWeigher,
-        CPUWeigher,
-        DiskWeigher,
-        NumInstancesWeigher,
-        BuildFailureWeigher,
-        IoOpsWeigher,
-        BalanceWeigher,
-        CrossCellWeigher,
-        LeftoverWeigher,
-        ServerGroupSoftAffinityWeigher,
-        ServerGroupSoftAntiAffinityWeigher,
-    )
-)
-"""Weighers whose weights follow from the columns and terms that are kept. Of other weighers the weights are kept."""
 FREE_SETTINGS = frozenset(
     (
         "service_down_time",
@@ -120,7 +98,12 @@ class KeptHosts:
 
     def candidate_records(self, table: HostTable, positions: Iterable[int]) -> list[Candidate]:
         """The records of these hosts."""
-        weights = {part.weigher.name: self._weights_of(part) for part in self.parts}
+        weights: dict[str, list[float]] = {}  # what each weigher adds to the scores
+        for part in self.parts:
+            name, low = part.weigher.name, part.low
+            raws = [max(raw, low) for raw in self.raws[name]] if part.floored else self.raws[name]
+            multipliers = self.multipliers[name] if part.multiplier is None else [part.multiplier] * len(raws)
+            weights[name] = [(raw - low) * (factor / part.span) for raw, factor in zip(raws, multipliers, strict=True)]
         return [
             Candidate(
                 host=table.hosts[row],
@@ -132,19 +115,6 @@ class KeptHosts:
             for position in positions
             for row in (self.rows[position],)
         ]
-
-    def _weights_of(self, part: WeigherScale) -> list[float]:
-        """What the weigher adds to each score."""
-        name, low, span = part.weigher.name, part.low, part.span
-        raws = self.raws[name]
-        if part.multiplier is None:
-            pairs = zip(raws, self.multipliers[name], strict=True)
-            return [
-                (max(raw, low) - low) * (multiplier / span) if part.floored else (raw - low) * (multiplier / span)
-                for raw, multiplier in pairs
-            ]
-        factor = part.multiplier / span
-        return [(max(raw, low) - low) * factor if part.floored else (raw - low) * factor for raw in raws]
 
 
 def keep_best_hosts(table: HostTable, request: Request, surveyed: Survey, count: int, subset: int) -> KeptHosts:
@@ -223,61 +193,21 @@ def _kept_host(table: HostTable, row: int) -> KeptHost:
     return KeptHost(
         inventory=table.inventory.item(row),
         generation=table.generation.item(row),
-        free_vcpus=_shorten_number(table.free_vcpus.item(row)),
-        free_memory_mb=_shorten_number(table.free_memory_mb.item(row)),
-        free_disk_gb=_shorten_number(table.free_disk_gb.item(row)),
-        cap_vcpus=_shorten_number(table.cap_vcpus.item(row)),
-        cap_memory_mb=_shorten_number(table.cap_memory_mb.item(row)),
-        cap_disk_gb=_shorten_number(table.cap_disk_gb.item(row)),
+        free_vcpus=shorten_number(table.free_vcpus.item(row)),
+        free_memory_mb=shorten_number(table.free_memory_mb.item(row)),
+        free_disk_gb=shorten_number(table.free_disk_gb.item(row)),
+        cap_vcpus=shorten_number(table.cap_vcpus.item(row)),
+        cap_memory_mb=shorten_number(table.cap_memory_mb.item(row)),
+        cap_disk_gb=shorten_number(table.cap_disk_gb.item(row)),
         instances=table.instances.item(row),
         building=table.building.item(row),
-        failed_builds=_shorten_number(table.failed_builds.item(row)),
+        failed_builds=shorten_number(table.failed_builds.item(row)),
     )
 
 
-def _shorten_number(amount: float) -> float:
+def shorten_number(amount: float) -> float:
     """The same number, as JSON has it without ".0"."""
     return int(amount) if amount.is_integer() else amount
-
-
-def basis_of(
-    inputs: KeptHosts,
-    request: Request,
-    table: HostTable,
-    settings: dict[str, Any] | None,
-    *,
-    shown: int,
-    shuffle: bool,
-    ledger: Mapping[int, int],
-    epochs: Mapping[str, int],
-    replaced: int,
-    claimed: tuple[str, ...],
-) -> Basis:
-    """The record. ``shown``: so many of the hosts are the candidates of the decision, in their order."""
-    spec = request.spec
-    unreproducible = [part.weigher.name for part in inputs.parts if type(part.weigher) not in RECOMPUTED]
-    raws = {name: tuple(map(_shorten_number, inputs.raws[name])) for name in unreproducible}
-    return Basis(
-        hosts=tuple(inputs.hosts),
-        top=inputs.top,
-        further=tuple((table.hosts[row], table.nodes[row], table.cells[table.cell.item(row)].name) for row in inputs.rows[shown:]),
-        passing=inputs.passing,
-        rows=() if shuffle else tuple(inputs.rows),
-        scales={part.weigher.name: (_shorten_number(part.low), _shorten_number(part.span), part.floored) for part in inputs.parts},
-        raws=raws,
-        multipliers={name: tuple(amounts) for name, amounts in inputs.multipliers.items()},
-        limits={resource: tuple(amounts) for resource, amounts in inputs.limits.items()},
-        members=tuple(inputs.members),
-        resources={name: tuple(amounts) for name, amounts in inputs.resources.items()},
-        settings=settings,
-        excluded_cells=spec.excluded_cells,
-        excluded_hosts=spec.excluded_hosts,
-        ledger=tuple(ledger.items()),
-        epochs=dict(epochs),
-        replaced=replaced,
-        claimed=claimed,
-        terms=inputs.terms,
-    )
 
 
 def _round_score(number: float) -> float:

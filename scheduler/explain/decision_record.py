@@ -7,11 +7,17 @@ from collections.abc import Container, Iterator, Mapping, Sequence
 
 from objects.basis import Basis
 from objects.decision import Candidate, DecidedInstance, Decision, FilterCount, RecordedCount
-from scheduler.engine.decision_inputs import basis_of
+from scheduler.engine.decision_inputs import shorten_number
 from scheduler.engine.driver import SchedulerDriver
 from scheduler.engine.job import Job, PlanContext, Remedies
 from scheduler.framework.batch_request import Request
 from scheduler.table.host_table import HostTable
+from scheduler.weighers.affinity import ServerGroupSoftAffinityWeigher, ServerGroupSoftAntiAffinityWeigher
+from scheduler.weighers.balance import BalanceWeigher
+from scheduler.weighers.capacity import CPUWeigher, DiskWeigher, RAMWeigher
+from scheduler.weighers.cells import CrossCellWeigher
+from scheduler.weighers.leftover import LeftoverWeigher
+from scheduler.weighers.load import BuildFailureWeigher, IoOpsWeigher, NumInstancesWeigher
 
 CELLS_SHOWN = 20
 """Up to this many cells, the record names all."""
@@ -19,6 +25,22 @@ LATE_S = 60.0
 """Seconds since a cell was last heard of after which every record names it. Cells without new servers are read rarely."""
 LOST_HOSTS_SHOWN = 20
 """Maximum number of hosts recorded that were lost to other claims."""
+RECOMPUTED = frozenset(
+    (
+        RAMWeigher,
+        CPUWeigher,
+        DiskWeigher,
+        NumInstancesWeigher,
+        BuildFailureWeigher,
+        IoOpsWeigher,
+        BalanceWeigher,
+        CrossCellWeigher,
+        LeftoverWeigher,
+        ServerGroupSoftAffinityWeigher,
+        ServerGroupSoftAntiAffinityWeigher,
+    )
+)
+"""Weighers whose weights follow from the columns and terms that are kept. Of other weighers the weights are kept."""
 
 
 def decision_of(
@@ -59,7 +81,7 @@ def decision_of(
         pairs=remedies.pairs,
         largest_flavor=remedies.largest_flavor,
         unread_hints=driver.unread_hints(job.spec),
-        basis=_decision_basis(job, request, table, driver, moment),
+        basis=_decision_basis(job, table, driver, moment),
     )
 
 
@@ -93,21 +115,33 @@ def _recorded_candidates(job: Job, table: HostTable) -> tuple[Candidate, ...]:
     return tuple(candidates)
 
 
-def _decision_basis(job: Job, request: Request, table: HostTable, driver: SchedulerDriver, moment: PlanContext) -> Basis | None:
-    inputs = job.inputs
+def _decision_basis(job: Job, table: HostTable, driver: SchedulerDriver, moment: PlanContext) -> Basis | None:
+    """What the hosts were chosen on; None if none was. Hosts that are candidates of the decision are not named again."""
+    inputs, spec = job.inputs, job.spec
     if inputs is None or not job.rows:
         return None
-    return basis_of(
-        inputs,
-        request,
-        table,
-        driver.kept_settings,
-        shown=inputs.shown_count if inputs is job.first_kept else 0,
-        shuffle=driver.shuffle,
-        ledger=job.ledger,
-        epochs=moment.epochs,
+    further = inputs.rows[inputs.shown_count if inputs is job.first_kept else 0 :]
+    unreproducible = [part.weigher.name for part in inputs.parts if type(part.weigher) not in RECOMPUTED]
+    return Basis(
+        hosts=tuple(inputs.hosts),
+        top=inputs.top,
+        further=tuple((table.hosts[row], table.nodes[row], table.cells[table.cell.item(row)].name) for row in further),
+        passing=inputs.passing,
+        rows=() if driver.shuffle else tuple(inputs.rows),
+        scales={part.weigher.name: (shorten_number(part.low), shorten_number(part.span), part.floored) for part in inputs.parts},
+        raws={name: tuple(map(shorten_number, inputs.raws[name])) for name in unreproducible},
+        multipliers={name: tuple(amounts) for name, amounts in inputs.multipliers.items()},
+        limits={resource: tuple(amounts) for resource, amounts in inputs.limits.items()},
+        members=tuple(inputs.members),
+        resources={name: tuple(amounts) for name, amounts in inputs.resources.items()},
+        settings=driver.kept_settings,
+        excluded_cells=spec.excluded_cells,
+        excluded_hosts=spec.excluded_hosts,
+        ledger=tuple(job.ledger.items()),
+        epochs=dict(moment.epochs),
         replaced=job.replaced,
         claimed=tuple(job.standing.kept),
+        terms=inputs.terms,
     )
 
 

@@ -18,11 +18,12 @@ from objects.inventory import Slot
 from objects.numa import HostNumaNode
 from objects.spec import RequestSpec
 from scheduler.claim.stripes import with_stripe
-from scheduler.engine import decision_inputs, engine
+from scheduler.engine import engine
 from scheduler.engine.alternates import Alternates
 from scheduler.engine.decision_inputs import kept_settings, settings_of
 from scheduler.engine.driver import SchedulerDriver
 from scheduler.engine.surveying import survey
+from scheduler.explain import decision_record
 from scheduler.framework.settings import DEFAULT_FILTERS, SPREADING_WEIGHERS, SchedulerSettings
 from scheduler.table.host_table import HostTable
 from scheduler.weighers.leftover import LeftoverWeigher
@@ -299,7 +300,7 @@ def test_a_batch_that_was_packed_is_replayed_whole(monkeypatch: pytest.MonkeyPat
     assert decision.basis.terms == {"LeftoverWeigher": (1.0, 1 / 64)}
     servers = replay_decision(decision, spec, CELL_UUIDS).servers
     assert all(server.certain and server.now == server.then for server in servers)
-    monkeypatch.setattr(decision_inputs, "RECOMPUTED", decision_inputs.RECOMPUTED - {LeftoverWeigher})
+    monkeypatch.setattr(decision_record, "RECOMPUTED", decision_record.RECOMPUTED - {LeftoverWeigher})
     spec, decision = recorded(*asked)
     assert decision.basis is not None
     older = msgspec.structs.replace(decision, basis=msgspec.structs.replace(decision.basis, terms={}))  # of the last release
