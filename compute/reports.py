@@ -176,7 +176,11 @@ class Reporter:
                     del self._pending[key]
             self._changed.notify_all()
         for pending, verdict in zip(group, verdicts, strict=True):
-            _answer_pending(pending, verdict)
+            try:
+                if pending.answer is not None:
+                    pending.answer(verdict)
+            except Exception:  # handle the other answers of the message all the same
+                LOG.exception("The answer to %s of instance %s could not be processed", pending.report.kind, verdict.instance_uuid)
 
     def _postpone_reports(self, group: Sequence[Pending], error: Exception) -> None:
         self._complaints = self._complaints or RateLimitedLog(LOG)
@@ -202,12 +206,3 @@ def _reduce_text(report: Report, refusals: int) -> Report:
     error = "BuildFailed" if report.kind is ReportKind.FAILED else "TaskFailed"
     failure = msgspec.structs.replace(report.failure, error=error, message=NOT_SENT)
     return msgspec.structs.replace(report, failure=failure)
-
-
-def _answer_pending(pending: Pending, verdict: Verdict) -> None:
-    if pending.answer is None:
-        return
-    try:
-        pending.answer(verdict)
-    except Exception:  # handle the other answers of the message all the same
-        LOG.exception("The answer to %s of instance %s could not be processed", pending.report.kind, verdict.instance_uuid)
