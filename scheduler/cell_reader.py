@@ -5,11 +5,10 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Container, Mapping
 from itertools import compress, repeat
 
 import numpy as np
-import numpy.typing as npt
 
 from cells.cell import Cell
 from cells.feed import FeedReader
@@ -69,7 +68,8 @@ class LastReports:
             remembered_names = map((names or {}).get, new_hosts, new_hosts)
             self._places.update(zip(remembered_names, places[is_new].tolist(), strict=True))
         counts, ages = np.array(signs.report_counts, np.int64), np.array(signs.ages, np.float64)
-        flags = _flag_bits(signs.disabled) | _flag_bits(signs.forced_down) << 1 | _flag_bits(signs.stopping) << 2
+        disabled, forced_down, stopping = np.array((signs.disabled, signs.forced_down, signs.stopping), np.int8)
+        flags = disabled | forced_down << 1 | stopping << 2
         has_reported = ~is_new & (counts != self._counts[places])
         news: Mask = is_new | has_reported | (flags != self._flags[places])
         self._at[places[is_new]] = mono - np.maximum(ages[is_new], 0.0)
@@ -92,10 +92,6 @@ class LastReports:
                 np.concatenate((column, np.zeros(more, column.dtype))) for column in (self._at, self._counts, self._flags)
             )
         return [*again, *range(size, size + more)]
-
-
-def _flag_bits(flags: Sequence[bool]) -> npt.NDArray[np.int8]:
-    return np.array(flags, np.int8)
 
 
 class CellWatch:

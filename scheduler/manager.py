@@ -32,7 +32,7 @@ from scheduler.claim.cursor import Cursor
 from scheduler.claim.stripes import Stripes
 from scheduler.engine import capacity
 from scheduler.engine.driver import SchedulerDriver
-from scheduler.engine.job import Job, PlanContext, checked_job
+from scheduler.engine.job import CLAIM_ATTEMPTS, Job, PlanContext, checked_job
 from scheduler.framework.settings import SchedulerSettings
 from scheduler.table.host_table import HostTable
 from scheduler.table_updater import TOPOLOGY_EPOCHS
@@ -46,8 +46,6 @@ from service.retry import pause_after
 
 LOG = logging.getLogger(__name__)
 
-CLAIM_ATTEMPTS = 5
-"""Transactions in which a batch may lose its hosts to others, before it is answered with Conflict."""
 CONFLICT_PAUSE_S, LONGEST_CONFLICT_PAUSE_S = 0.01, 0.08
 """Longest pause before the second try, doubled with each further one. Full jitter: two batches in conflict do not meet again."""
 HOSTS_WAIT_PAUSE_S = 0.2
@@ -107,7 +105,8 @@ class SchedulerManager:
         job.places = self._hosts_of_hints(request_spec)
         self._recheck_claims(job)
         self._schedule_jobs([job], is_patient=True)
-        return self._selections_or_raise(job)
+        self._log_decision(job)
+        return job.selections_or_raise()
 
     def select_for_each(self, context: RequestContext, request_specs: Sequence[RequestSpec]) -> list[Choice]:
         """The same for several batches in one transaction, each with all instances of its fences. Answers are in request order.
@@ -290,23 +289,11 @@ class SchedulerManager:
 
         Any other exception fails the call; the caller then asks for each batch separately.
         """
+        self._log_decision(job)
         try:
-            return Choice(selections=tuple(map(tuple, self._selections_or_raise(job))))
+            return Choice(selections=tuple(map(tuple, job.selections_or_raise())))
         except errors.SuperconductorError as error:
             return refusal_choice(error)
-
-    def _selections_or_raise(self, job: Job) -> list[list[Selection]]:
-        """Raises what ``select_destinations`` does."""
-        if job.error is not None:
-            raise job.error
-        if job.lost:
-            raise errors.Conflict(
-                f"batch {job.spec.batch_id}: other batches took its hosts {CLAIM_ATTEMPTS} times in a row; ask again"
-            )
-        if job.premature:
-            raise errors.Conflict(f"batch {job.spec.batch_id}: not all hosts are known yet; ask again")
-        self._log_decision(job)
-        return job.selections_or_raise()
 
     def _recheck_claims(self, job: Job) -> None:
         """Exclude the hosts of the job's held claims that would not be chosen for them now: these claims are then replaced.

@@ -27,6 +27,9 @@ from scheduler.framework.batch_request import Request
 from scheduler.table.arrays import word_of
 from scheduler.table.host_table import HostTable
 
+CLAIM_ATTEMPTS = 5
+"""Transactions in which a batch may lose its hosts to others, before it is answered with Conflict."""
+
 
 def _no_flavors(project_id: str) -> Sequence[Flavor]:
     del project_id
@@ -244,8 +247,16 @@ class Job:
         """The selections of each instance, in request order: the claimed host first, then the alternates.
 
         An instance gets an empty list if its request is gone, or if it found no host and ``min_count`` does not need it.
-        Raises NoValidHost. Raises CellUnavailable or Conflict if the caller should ask again.
+        Raises NoValidHost, and what planning raised. Raises CellUnavailable or Conflict if the caller should ask again.
         """
+        if self.error is not None:
+            raise self.error
+        if self.lost:
+            raise errors.Conflict(
+                f"batch {self.spec.batch_id}: other batches took its hosts {CLAIM_ATTEMPTS} times in a row; ask again"
+            )
+        if self.premature:
+            raise errors.Conflict(f"batch {self.spec.batch_id}: not all hosts are known yet; ask again")
         if self.held:
             raise errors.Conflict(self.waiting_reason)
         if self.unheard:

@@ -20,7 +20,7 @@ from scheduler.framework.hosts import Hosts
 from scheduler.framework.weigher import Weigher
 from scheduler.table.arrays import Floats, Ints, Mask, tally
 from scheduler.table.host_table import HostTable
-from scheduler.table.kernels import add_scaled, find_extremes, order_best, ordered_in, seeded_noise
+from scheduler.table.kernels import add_scaled, find_extremes, order_best, seeded_noise
 from service.rate_limited_log import RateLimitedLog
 
 TIE_NOISE = 1e-9
@@ -156,21 +156,15 @@ class Survey(abc.ABC):
     """The hosts that could take the first instance, and how good each is.
 
     ``total``: hosts in the table. ``parts``: the weighers with their scales. ``changes``: the table's change counter at the survey.
+    ``filter_counts``: how many hosts each filter left.
     """
+
+    filter_counts: tuple[FilterCount, ...]
 
     def __init__(self, total: int, parts: tuple[WeigherScale, ...], changes: int) -> None:
         self.total = total
         self.parts = parts
         self.changes = changes
-
-    @property
-    @abc.abstractmethod
-    def filter_counts(self) -> tuple[FilterCount, ...]:
-        """How many hosts each filter left."""
-
-    @abc.abstractmethod
-    def set_counts(self, counts: tuple[FilterCount, ...]) -> None:
-        """These are the counts from now on."""
 
     @property
     @abc.abstractmethod
@@ -236,14 +230,7 @@ class FleetSurvey(Survey):
         self._selected = SELECTED_HOSTS if hosts.request.wants_alternates else SORTED_HOSTS
         self._leaders: tuple[Ints, Floats, float] | None = None
         self._first: tuple[Ints, Floats] | None = None
-        self._counts = counts
-
-    @property
-    def filter_counts(self) -> tuple[FilterCount, ...]:
-        return self._counts
-
-    def set_counts(self, counts: tuple[FilterCount, ...]) -> None:
-        self._counts = counts
+        self.filter_counts = counts
 
     @property
     def passing_count(self) -> int:
@@ -282,8 +269,9 @@ class FleetSurvey(Survey):
 
     def best_of_cell(self, cell: int, count: int) -> tuple[Ints, Floats]:
         rows, scores, least = self._leading_rows
-        if least == -np.inf or tally(self._cells_of_head == cell) >= count:
-            rows, scores = ordered_in(rows, scores, self._hosts.table.cell, cell, count)
+        is_in_cell = self._cells_of_head == cell
+        if least == -np.inf or tally(is_in_cell) >= count:
+            rows, scores = order_best(rows[is_in_cell], scores[is_in_cell], count)
             if least == -np.inf or scores[-1] >= least:
                 return rows, scores
         rows_of_cell = self._hosts.of_cell(cell)
@@ -351,7 +339,8 @@ class AskedSingly(Survey):
             (*self._surveyed.filter_counts, *self._count_per_filter(is_whole_fleet=False)) if self._counts is None else self._counts
         )
 
-    def set_counts(self, counts: tuple[FilterCount, ...]) -> None:
+    @filter_counts.setter
+    def filter_counts(self, counts: tuple[FilterCount, ...]) -> None:
         self._counts = counts
 
     @property
@@ -374,7 +363,7 @@ class AskedSingly(Survey):
             rows, scores = self._surveyed.passing_rows, self._surveyed.passing_scores
             passed = self._passing_mask(rows)
             self._all = rows[passed], scores[passed]
-            self.set_counts((*self._surveyed.filter_counts, *self._count_per_filter(is_whole_fleet=True)))
+            self._counts = (*self._surveyed.filter_counts, *self._count_per_filter(is_whole_fleet=True))
         return self._all
 
     def best_rows(self, count: int) -> tuple[Ints, Floats]:
@@ -382,7 +371,9 @@ class AskedSingly(Survey):
 
     def best_of_cell(self, cell: int, count: int) -> tuple[Ints, Floats]:
         if self._all is not None:
-            return ordered_in(*self._all, self._table.cell, cell, count)
+            rows, scores = self._all
+            is_in_cell = self._table.cell[rows] == cell
+            return order_best(rows[is_in_cell], scores[is_in_cell], count)
         return self._first_passing(partial(self._surveyed.best_of_cell, cell), count)
 
     def scores_of(self, rows: Ints) -> Floats:

@@ -489,7 +489,8 @@ class KeptSurvey(Survey):
             self._counts = self._rows.count_filters(self._chain, self._apart.counts, self._apart.silent)
         return self._counts
 
-    def set_counts(self, counts: tuple[FilterCount, ...]) -> None:
+    @filter_counts.setter
+    def filter_counts(self, counts: tuple[FilterCount, ...]) -> None:
         self._counts = counts
 
     @property

@@ -65,7 +65,7 @@ def _for_whole_group(table: HostTable, driver: Criteria, request: Request, surve
         enough = _roomiest_hosts(table, rows, room, count) if table.hosts_have_several_nodes else room == room.max()
     chosen = surveyed if enough.all() else survey_singly(table, driver, request, rows[enough])
     counted = FilterCount(name=NAME, before=rows.size, after=int(np.count_nonzero(enough)), reason=REASON)
-    chosen.set_counts((*surveyed.filter_counts, counted))
+    chosen.filter_counts = (*surveyed.filter_counts, counted)
     return chosen
 
 

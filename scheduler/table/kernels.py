@@ -79,12 +79,6 @@ def order_best(rows: Ints, scores: Floats, count: int) -> tuple[Ints, Floats]:
     return rows[order], scores[order]
 
 
-def ordered_in(rows: Ints, scores: Floats, cells: Ints, number: int, count: int) -> tuple[Ints, Floats]:
-    """The same of those rows of which ``cells``, a column of the table, has this number."""
-    cell_positions = (cells[rows] == number).nonzero()[0]
-    return order_best(rows[cell_positions], scores[cell_positions], count)
-
-
 def _descending_order(scores: Floats) -> Ints:
     """A sort that keeps equals in order takes three times as long, so for many scores it is left to where there are any."""
     behind = -scores

@@ -84,20 +84,14 @@ class LeftoverWeigher(Weigher):
         self._used_of: tuple[HostTable, int] | None = None
 
     def fleet_terms(self, table: HostTable, request: Request) -> tuple[float, ...] | None:
-        """The usable parts of vCPUs and of memory."""
-        vcpus, memory = self._used_shares(table, request)
+        """The usable parts of vCPUs and of memory. How full the fleet is, is looked at as USED_AGAIN_PART says."""
+        known, changes = self._used_of or (None, 0)
+        if known is not table or table.change_count - changes > table.size // USED_AGAIN_PART:
+            self._used, self._used_of = used_shares(table, request), (table, table.change_count)
+        vcpus, memory = self._used
         if max(vcpus, memory) < self.settings.leftover_from:
             return None
         return usable_part(vcpus, memory), usable_part(memory, vcpus)
-
-    def _used_shares(self, table: HostTable, request: Request) -> tuple[float, float]:
-        """``used_shares``, looked at again when one in USED_AGAIN_PART hosts has changed."""
-        if self._used_of is not None:
-            known, changes = self._used_of
-            if known is table and table.change_count - changes <= table.size // USED_AGAIN_PART:
-                return self._used
-        self._used, self._used_of = used_shares(table, request), (table, table.change_count)
-        return self._used
 
     def packs_request(self, table: HostTable, request: Request) -> bool:
         """Whether it weighs hosts for the request."""

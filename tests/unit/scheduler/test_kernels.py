@@ -30,19 +30,6 @@ def test_best_rows_come_first_with_equals_in_order(data: st.DataObject, size: in
     assert best_scores.tolist() == [scores[position] for position in expected]
 
 
-@given(st.data(), SIZES, st.integers(1, 100))
-def test_best_rows_of_cells_ignore_other_rows(data: st.DataObject, size: int, count: int) -> None:
-    scores = data.draw(score_columns(size))
-    rows = np.arange(size)
-    cells = data.draw(nps.arrays(np.int64, size, elements=st.integers(0, 2)))
-    in_cell = np.flatnonzero(cells == 1)
-
-    best, best_scores = kernels.ordered_in(rows, scores[rows], cells, 1, count)
-    expected, expected_scores = kernels.order_best(in_cell, scores[in_cell], count)
-    assert best.tolist() == expected.tolist()
-    assert best_scores.tolist() == expected_scores.tolist()
-
-
 @given(st.data(), SIZES, st.one_of(st.none(), st.floats(-10, 10)))
 def test_extremes_are_those_of_the_remaining_hosts(data: st.DataObject, size: int, least: float | None) -> None:
     raw = data.draw(nps.arrays(np.float64, size, elements=st.floats(-1e6, 1e6)))
