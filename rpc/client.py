@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Concatenate, NamedTuple, ParamSpec, Protocol, TypeVar
 
 import msgspec
@@ -12,16 +12,12 @@ import oslo_messaging as om
 from objects import errors
 from objects.context import RequestContext
 from rpc.arguments import argument_shape
-from rpc.counting import MessageKind
 from rpc.drivers.wire import NULL
 from rpc.errors import RemoteFault, Timeout
 from service import metrics
 
 P = ParamSpec("P")
 T = TypeVar("T")
-
-SEND_TIMEOUT_S = 5.0
-"""Seconds a broker has to take a message."""
 
 
 def count_errors(method: Callable[Concatenate[Client, P], T], /) -> Callable[Concatenate[Client, P], T]:
@@ -48,15 +44,11 @@ class MethodCall(NamedTuple):
 class Carrier(Protocol):
     """What a client sends by: a ``Bus``. Its methods are described there."""
 
-    def count_message(self, topic: str, method: str, kind: MessageKind) -> None: ...
-
-    def send(self, send: Callable[[], T], timeout: float) -> T: ...
-
     def deliver_message(
         self, target: om.Target, context: RequestContext, message: MethodCall, timeout: float | None = None
     ) -> msgspec.Raw | None: ...
 
-    def deliver_each(self, casts: Iterable[tuple[om.Target, RequestContext, MethodCall]]) -> None: ...
+    def deliver_each(self, casts: Sequence[tuple[om.Target, RequestContext, MethodCall]]) -> None: ...
 
 
 class Client:
@@ -82,12 +74,8 @@ class Client:
         Raises Timeout if there is none in time, an error of ours if that is the answer, Unsupported if the server does not know the
         method or speaks another version, RemoteFault if it failed for another reason.
         """
-        self._bus.count_message(self.topic, method, MessageKind.CALL)
         try:
-            message = MethodCall(method, arguments)
-            answer = self._bus.send(
-                lambda: self._bus.deliver_message(self._target, context, message, self._timeout), self._timeout + SEND_TIMEOUT_S
-            )
+            answer = self._bus.deliver_message(self._target, context, MethodCall(method, arguments), self._timeout)
         except om.MessagingTimeout:
             raise Timeout(f"{self.topic} did not answer {method} within {self._timeout:g} s.") from None
         except om.RemoteError as error:
@@ -98,9 +86,10 @@ class Client:
             raise RemoteFault(f"{self.topic} answered {method} with an invalid answer: {error}.") from None
         return read
 
+    @count_errors
     def cast(self, context: RequestContext, method: str, /, **arguments: object) -> None:
         """Send and go on: it may be handled never, once, or late."""
-        self._send(MessageKind.CAST, self._target, context, MethodCall(method, arguments))
+        self._bus.deliver_message(self._target, context, MethodCall(method, arguments))
 
     @count_errors
     def cast_each(self, casts: Sequence[tuple[RequestContext, str, MethodCall]]) -> None:
@@ -108,19 +97,12 @@ class Client:
 
         Raises Invalid if one of them is too large for a broker: then none was.
         """
-        for _, _, message in casts:
-            self._bus.count_message(self.topic, message.method, MessageKind.CAST)
-        parts = [(self._target(server=server), context, message) for context, server, message in casts]
-        self._bus.send(lambda: self._bus.deliver_each(parts), SEND_TIMEOUT_S)
-
-    def fanout(self, context: RequestContext, method: str, /, **arguments: object) -> None:
-        """Send to every server that listens on the topic now, and go on."""
-        self._send(MessageKind.FANOUT, self._target(fanout=True), context, MethodCall(method, arguments))
+        self._bus.deliver_each([(self._target(server=server), context, message) for context, server, message in casts])
 
     @count_errors
-    def _send(self, kind: MessageKind, target: om.Target, context: RequestContext, message: MethodCall) -> None:
-        self._bus.count_message(self.topic, message.method, kind)
-        self._bus.send(lambda: self._bus.deliver_message(target, context, message), SEND_TIMEOUT_S)
+    def fanout(self, context: RequestContext, method: str, /, **arguments: object) -> None:
+        """Send to every server that listens on the topic now, and go on."""
+        self._bus.deliver_message(self._target(fanout=True), context, MethodCall(method, arguments))
 
     def _explain_failure(self, method: str, error: Any) -> errors.SuperconductorError:
         if error.exc_type in ("NoSuchMethod", "UnsupportedVersion"):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
@@ -37,6 +37,8 @@ T = TypeVar("T")
 
 EXCHANGE = agents.SHARED_EXCHANGE
 CALL_TIMEOUT_S = 60.0
+SEND_TIMEOUT_S = 5.0
+"""Seconds a broker has to take a message."""
 CLOSE_TIMEOUT_S = 10.0
 
 
@@ -181,21 +183,25 @@ class Bus:
     ) -> msgspec.Raw | None:
         """Have the driver send ``message``, and return the answer that comes within ``timeout`` seconds, as JSON; None: to a cast.
 
-        (What oslo.messaging's RPCClient does, without what it asks its configuration for at each message.) Raises what the driver
-        does, and errors.Invalid for what no broker would take.
+        (What oslo.messaging's RPCClient does, without what it asks its configuration for at each message.) Raises Unreachable, what
+        the driver does, and errors.Invalid for what no broker would take.
         """
-        answer: msgspec.Raw | None = self._transport._send(
-            *self._serialize_call(target, context, message),
-            wait_for_reply=timeout is not None,
-            timeout=timeout,
-            retry=None if self._link is None else rabbit.SEND_RETRIES,
-        )
+        is_call = timeout is not None
+        kind = MessageKind.CALL if is_call else MessageKind.FANOUT if target.fanout else MessageKind.CAST
+        self._count_message(target.topic, message.method, kind)
+        call = self._serialize_call(target, context, message)
+        retry = None if self._link is None else rabbit.SEND_RETRIES
+        send = partial(self._transport._send, *call, wait_for_reply=is_call, timeout=timeout, retry=retry)
+        answer: msgspec.Raw | None = self.send(send, SEND_TIMEOUT_S + (timeout or 0.0))
         return answer
 
-    def deliver_each(self, casts: Iterable[tuple[om.Target, RequestContext, MethodCall]]) -> None:
+    def deliver_each(self, casts: Sequence[tuple[om.Target, RequestContext, MethodCall]]) -> None:
         """Have the driver send these, in one go. Raises as above: where that is Invalid none was sent, else some may have been."""
+        for target, _, message in casts:
+            self._count_message(target.topic, message.method, MessageKind.CAST)
         messages = [self._serialize_call(*cast) for cast in casts]
-        self._transport._driver.send_each(messages, None if self._link is None else rabbit.SEND_RETRIES)
+        retry = None if self._link is None else rabbit.SEND_RETRIES
+        self.send(partial(self._transport._driver.send_each, messages, retry), SEND_TIMEOUT_S)
 
     def _serialize_call(
         self, target: om.Target, context: RequestContext, message: MethodCall
@@ -226,7 +232,7 @@ class Bus:
         if self._link is not None:
             self._link.check_login()
 
-    def count_message(self, topic: str, method: str, kind: MessageKind) -> None:
+    def _count_message(self, topic: str, method: str, kind: MessageKind) -> None:
         counters.sent(topic, method, kind).inc()
         if self.observer is not None:
             self.observer(topic, method, kind)
