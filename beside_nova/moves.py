@@ -67,8 +67,8 @@ def _movable_servers(
     """The servers on these providers, and by server the hosts of those that its hints name."""
     consumers = state.databases.placement.read(readers.consumers_of_providers, inventories)
     instances = find_instances(state, consumers)
-    requests = requests_of_servers(site, state, instances)
-    judged = {uuid: request for uuid, request in requests.items() if not isinstance(request, NotJudged)}
+    requests_by_server = requests_of_servers(site, state, instances)
+    judged = {uuid: request for uuid, request in requests_by_server.items() if not isinstance(request, NotJudged)}
     placed = dict(zip(judged, place_requests(state, judged.values()), strict=True))
     homes = {view.cell.name: uuid for uuid, view in state.cells.items()}
     bodies: list[ClaimedBody] = []
@@ -76,7 +76,7 @@ def _movable_servers(
     reasons: dict[str, str] = {}
     slots: dict[tuple[str, str], Slot] = {}
     for uuid, numbers in consumers.items():
-        instance, request = instances.get(uuid), requests.get(uuid)
+        instance, request = instances.get(uuid), requests_by_server.get(uuid)
         name = instance.name if instance is not None else ""
         bodies.append(ClaimedBody(uuid=uuid, server_uuid=uuid, name=name, batch_id=uuid, inventory_id=min(numbers)))
         if instance is None or request is None:
