@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
@@ -31,6 +32,7 @@ class NovaDatabase:
         self.revision = ""
         self.statements = 0
         self._shown = urls.masked_url(parsed)
+        self._file = urls.file_of(parsed)
         self._schema = schema
         self._engine = sa.create_engine(
             urls.for_driver(parsed), pool_pre_ping=True, pool_size=1, isolation_level=_isolation_of(parsed.get_backend_name())
@@ -46,6 +48,8 @@ class NovaDatabase:
 
         Raises DatabaseUnavailable, and Misconfigured for a schema that is not known.
         """
+        if self._file is not None and not os.path.exists(self._file):  # SQLite would make it
+            raise errors.DatabaseUnavailable(f"{self.name} ({self._shown}) cannot be read: there is no such file")
         try:
             with self._engine.connect() as connection:
                 if not self.revision:

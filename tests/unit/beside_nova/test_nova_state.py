@@ -241,6 +241,13 @@ def test_a_database_of_another_kind_is_refused(cloud: NovaCloud) -> None:
         NovaDatabase("nova_api", cloud.url_of("placement"), NOVA_API).read(lambda connection: None)
 
 
+def test_a_missing_file_is_named_and_not_made(tmp_path: Path) -> None:
+    missing = tmp_path / "nova_api.db"
+    with pytest.raises(errors.DatabaseUnavailable, match=r"nova_api .* cannot be read: there is no such file"):
+        NovaDatabase("nova_api", f"sqlite:///{missing}", NOVA_API).read(lambda connection: None)
+    assert not missing.exists()
+
+
 def test_connections_refuse_to_write(cloud: NovaCloud) -> None:
     database = NovaDatabase("nova_api", cloud.url_of("nova_api"), NOVA_API)
 
