@@ -277,13 +277,23 @@ def _providers_of_page(
 
 def providers_of_consumers(connection: sa.Connection, consumers: Collection[str]) -> dict[str, set[int]]:
     """The numbers of the providers on which each of these consumers has allocations."""
+    return _providers_by_consumer(connection, schema.allocations.c.consumer_id, consumers)
+
+
+def consumers_of_providers(connection: sa.Connection, numbers: Collection[int]) -> dict[str, set[int]]:
+    """The servers and migrations with allocations on these providers, each with those of the providers that it uses."""
+    return _providers_by_consumer(connection, schema.allocations.c.resource_provider_id, numbers)
+
+
+def _providers_by_consumer(connection: sa.Connection, column: sa.Column[Any], keys: Collection[Any]) -> dict[str, set[int]]:
+    """Of the allocations with one of these values in ``column``."""
     a = schema.allocations.c
-    places: defaultdict[str, set[int]] = defaultdict(set)
-    for page in pages_of(consumers):
-        query = sa.select(a.consumer_id, a.resource_provider_id).where(a.consumer_id.in_(page)).distinct()
+    providers: defaultdict[str, set[int]] = defaultdict(set)
+    for page in pages_of(keys):
+        query = sa.select(a.consumer_id, a.resource_provider_id).where(column.in_(page)).distinct()
         for consumer, number in connection.execute(query):
-            places[consumer].add(number)
-    return dict(places)
+            providers[consumer].add(number)
+    return dict(providers)
 
 
 def parse_object(text: str) -> dict[str, Any]:
@@ -296,17 +306,6 @@ def parse_object(text: str) -> dict[str, Any]:
 
 
 # -- servers and their requests ------------------------------------------------------------------------------------------------
-
-
-def consumers_of_providers(connection: sa.Connection, numbers: Collection[int]) -> dict[str, set[int]]:
-    """The servers and migrations with allocations on these providers, each with those of the providers that it uses."""
-    a = schema.allocations.c
-    places: defaultdict[str, set[int]] = defaultdict(set)
-    for page in pages_of(numbers):
-        query = sa.select(a.consumer_id, a.resource_provider_id).where(a.resource_provider_id.in_(page)).distinct()
-        for consumer, number in connection.execute(query):
-            places[consumer].add(number)
-    return dict(places)
 
 
 def list_request_specs(connection: sa.Connection, uuids: Collection[str]) -> dict[str, str]:
